@@ -1,0 +1,36 @@
+# dlock: TTL locks in plain SQL
+
+EXTENSION = dlock
+EXTVERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" dlock.control)
+
+MODULE_big = dlock
+OBJS = \
+	src/clock.o \
+	src/dlock.o \
+	src/fsm.o \
+	src/funcs.o \
+	src/guc.o \
+	src/hint.o \
+	src/launcher.o \
+	src/lock.o \
+	src/reaper.o \
+	src/shmem.o \
+	src/store.o \
+	src/trigger.o \
+	src/version.o \
+	src/views.o \
+	src/xact.o
+PGFILEDESC = "dlock - TTL locks in plain SQL"
+
+DATA = $(wildcard sql/dlock--*.sql)
+
+PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
+
+REGRESS = acquire
+ISOLATION =
+TAP_TESTS = 1
+
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)

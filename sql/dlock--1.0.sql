@@ -1,0 +1,165 @@
+/* dlock: TTL locks in plain SQL */
+
+-- complain if the script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION dlock" to load this file. \quit
+
+-- The table has a schema of its own. Where the extension itself is created
+-- in a schema of that name, it is there already.
+DO $$
+BEGIN
+	IF '@extschema@' OPERATOR(pg_catalog.<>) 'dlock' THEN
+		CREATE SCHEMA dlock;
+		COMMENT ON SCHEMA dlock IS 'the tables of extension dlock';
+	END IF;
+END
+$$;
+
+-- src/store.c knows these columns by heart: those of fixed width first and
+-- never null, then the key, then the rest.
+CREATE TABLE dlock.locks (
+	version bigint NOT NULL,
+	run bigint NOT NULL,
+	ttl bigint NOT NULL,
+	acquired_at timestamptz NOT NULL,
+	refreshed_at timestamptz NOT NULL,
+	expires_at timestamptz NOT NULL,
+	cleanup bigint NOT NULL,
+	role regrole NOT NULL,
+	priority integer NOT NULL,
+	pid integer NOT NULL,
+	held boolean NOT NULL,
+	slot smallint NOT NULL,
+	key text COLLATE "C" NOT NULL,
+	owner text COLLATE "C",
+	value text,
+	CONSTRAINT locks_pkey PRIMARY KEY (key, slot)
+) WITH (
+	-- room for the next versions of a row on its own page
+	fillfactor = 50,
+	autovacuum_vacuum_scale_factor = 0,
+	autovacuum_vacuum_threshold = 2000,
+	autovacuum_vacuum_insert_threshold = -1,
+	autovacuum_vacuum_cost_delay = 0,
+	-- nothing plans queries by its statistics
+	autovacuum_analyze_scale_factor = 100,
+	autovacuum_analyze_threshold = 1000000000
+);
+ALTER TABLE dlock.locks ALTER COLUMN key SET STORAGE PLAIN;
+ALTER TABLE dlock.locks ALTER COLUMN owner SET STORAGE MAIN;
+
+COMMENT ON TABLE dlock.locks IS
+	'one row a key that is or was locked; read it through the view dlock_locks, change it through the functions only';
+COMMENT ON COLUMN dlock.locks.run IS
+	'the run of the server that wrote the times, which mean something to that run only';
+COMMENT ON COLUMN dlock.locks.ttl IS 'microseconds';
+COMMENT ON COLUMN dlock.locks.cleanup IS 'microseconds';
+COMMENT ON COLUMN dlock.locks.pid IS 'the session that the grant ends with, or 0';
+COMMENT ON COLUMN dlock.locks.slot IS '0 for the exclusive grant';
+
+CREATE SEQUENCE dlock.versions AS bigint CACHE 1;
+COMMENT ON SEQUENCE dlock.versions IS 'the versions of grants';
+CREATE SEQUENCE dlock.incarnation AS bigint CACHE 1;
+COMMENT ON SEQUENCE dlock.incarnation IS
+	'the incarnation of the database that last drew a version';
+
+SELECT pg_catalog.pg_extension_config_dump('dlock.locks', '');
+SELECT pg_catalog.pg_extension_config_dump('dlock.versions', '');
+SELECT pg_catalog.pg_extension_config_dump('dlock.incarnation', '');
+
+REVOKE ALL ON TABLE dlock.locks FROM PUBLIC;
+REVOKE ALL ON SEQUENCE dlock.versions, dlock.incarnation FROM PUBLIC;
+
+CREATE FUNCTION dlock_acquire(
+	key text,
+	ttl interval DEFAULT NULL,
+	owner text DEFAULT NULL,
+	value text DEFAULT NULL,
+	wait interval DEFAULT '0',
+	priority integer DEFAULT 0,
+	cleanup interval DEFAULT '0',
+	force boolean DEFAULT false,
+	session boolean DEFAULT false
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'dlock_acquire'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_acquire IS
+	'try to get a lock: the version of the grant, or NULL if somebody else has it';
+
+CREATE FUNCTION dlock_refresh(
+	key text,
+	version bigint DEFAULT NULL,
+	ttl interval DEFAULT NULL,
+	owner text DEFAULT NULL
+) RETURNS timestamptz
+AS 'MODULE_PATHNAME', 'dlock_refresh'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_refresh IS
+	'keep a lock for another TTL: its new expiry, or NULL if it is lost';
+
+CREATE FUNCTION dlock_release(
+	key text,
+	version bigint DEFAULT NULL,
+	owner text DEFAULT NULL
+) RETURNS text
+AS 'MODULE_PATHNAME', 'dlock_release'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_release IS
+	'give a lock back: released, not_held or held_by_other';
+
+CREATE FUNCTION dlock_check(
+	key text,
+	version bigint DEFAULT NULL,
+	owner text DEFAULT NULL
+) RETURNS text
+AS 'MODULE_PATHNAME', 'dlock_check'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_check IS
+	'is the lock ours: held, not_held or held_by_other';
+
+CREATE FUNCTION dlock_fence(
+	key text,
+	version bigint
+) RETURNS void
+AS 'MODULE_PATHNAME', 'dlock_fence'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_fence IS
+	'error LK001 unless the lock is ours; nobody can take it until the transaction ends';
+
+CREATE FUNCTION dlock_fence_trigger() RETURNS trigger
+AS 'MODULE_PATHNAME', 'dlock_fence_trigger'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_fence_trigger IS
+	'the fence as a trigger; arguments: key, and the column of the token unless it is in dlock.token';
+
+CREATE FUNCTION dlock_force_release(
+	key text,
+	reason text
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'dlock_force_release'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock_force_release(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION dlock_force_release IS
+	'take a lock away from whoever has it: the version that was taken, or NULL if it is free';
+
+CREATE FUNCTION dlock_locks_shown(
+	OUT key text,
+	OUT version bigint,
+	OUT owner text,
+	OUT role regrole,
+	OUT value text,
+	OUT state text,
+	OUT priority integer,
+	OUT acquired_at timestamptz,
+	OUT refreshed_at timestamptz,
+	OUT expires_at timestamptz,
+	OUT remaining interval,
+	OUT ttl interval
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dlock_locks_shown'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_locks_shown IS 'the rows of the view dlock_locks';
+
+CREATE VIEW dlock_locks AS SELECT * FROM @extschema@.dlock_locks_shown();
+COMMENT ON VIEW dlock_locks IS
+	'one row a live grant; owner and value of another role''s grant are null';
+GRANT SELECT ON dlock_locks TO PUBLIC;

@@ -1,0 +1,105 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  What differs between the major versions of PostgreSQL.
+ *
+ * This is the only file that looks at PG_VERSION_NUM.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_COMPAT_H
+#define DLOCK_COMPAT_H
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/tableam.h"
+#include "utils/snapmgr.h"
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
+#error dlock is written for PostgreSQL 15 to 19
+#endif
+
+/* VARDATA and friends moved out of postgres.h in 16 */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* the module's version shows in pg_get_loaded_modules() from 18 on */
+#if PG_VERSION_NUM >= 180000
+#define DLOCK_MODULE_MAGIC \
+	PG_MODULE_MAGIC_EXT(.name = "dlock", .version = DLOCK_VERSION)
+#else
+#define DLOCK_MODULE_MAGIC PG_MODULE_MAGIC
+#endif
+
+/* 16 added update_indexes, 19 added options */
+static inline TM_Result
+dlock_heap_update(Relation rel, ItemPointer otid, HeapTuple newtup,
+				  CommandId cid, TM_FailureData *tmfd)
+{
+	LockTupleMode lockmode;
+#if PG_VERSION_NUM >= 160000
+	TU_UpdateIndexes update_indexes;
+#endif
+
+#if PG_VERSION_NUM >= 190000
+	return heap_update(rel, otid, newtup, cid, 0, InvalidSnapshot, true, tmfd,
+					   &lockmode, &update_indexes);
+#elif PG_VERSION_NUM >= 160000
+	return heap_update(rel, otid, newtup, cid, InvalidSnapshot, true, tmfd,
+					   &lockmode, &update_indexes);
+#else
+	return heap_update(rel, otid, newtup, cid, InvalidSnapshot, true, tmfd,
+					   &lockmode);
+#endif
+}
+
+/* 19 added options and dropped changingPart */
+static inline TM_Result
+dlock_heap_delete(Relation rel, ItemPointer tid, CommandId cid,
+				  TM_FailureData *tmfd)
+{
+#if PG_VERSION_NUM >= 190000
+	return heap_delete(rel, tid, cid, 0, InvalidSnapshot, true, tmfd);
+#else
+	return heap_delete(rel, tid, cid, InvalidSnapshot, true, tmfd, false);
+#endif
+}
+
+/* 18 added instrumentation, 19 added flags */
+static inline IndexScanDesc
+dlock_index_beginscan(Relation heap, Relation index, Snapshot snapshot,
+					  int nkeys)
+{
+#if PG_VERSION_NUM >= 190000
+	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0, 0);
+#elif PG_VERSION_NUM >= 180000
+	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0);
+#else
+	return index_beginscan(heap, index, snapshot, nkeys, 0);
+#endif
+}
+
+/* 19 also maintains the visibility map while it prunes */
+static inline void
+dlock_heap_prune_opt(Relation rel, Buffer buffer)
+{
+#if PG_VERSION_NUM >= 190000
+	Buffer		vmbuffer = InvalidBuffer;
+
+	heap_page_prune_opt(rel, buffer, &vmbuffer, false);
+	if (BufferIsValid(vmbuffer))
+		ReleaseBuffer(vmbuffer);
+#else
+	heap_page_prune_opt(rel, buffer);
+#endif
+}
+
+/* 17 knows infinite intervals */
+#ifdef INTERVAL_NOT_FINITE
+#define DLOCK_INTERVAL_IS_FINITE(i) (!INTERVAL_NOT_FINITE(i))
+#else
+#define DLOCK_INTERVAL_IS_FINITE(i) true
+#endif
+
+#endif							/* DLOCK_COMPAT_H */

@@ -1,0 +1,84 @@
+/*-------------------------------------------------------------------------
+ *
+ * fsm.h
+ *	  The rules of the lock as a pure function.
+ *
+ * Input is what the table says of one key, what is asked, and one reading of
+ * the clock; output is what to do and what to answer.  Nothing here reads a
+ * clock, allocates, locks or throws, so that the whole transition table can
+ * be tested without a server (test/fsm_test.c).
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_FSM_H
+#define DLOCK_FSM_H
+
+typedef enum DlockOp
+{
+	DLOCK_ACQUIRE,
+	DLOCK_REFRESH,
+	DLOCK_RELEASE,
+	DLOCK_CHECK,
+	DLOCK_FENCE,
+	DLOCK_FORCE,				/* take it away from whoever has it */
+	DLOCK_REAP					/* remove the row if nobody needs it */
+} DlockOp;
+
+/* What the newest committed (or our own) row of a key says. */
+typedef struct DlockState
+{
+	bool		exists;			/* there is a row */
+	bool		held;			/* it is a grant, expired or not */
+	bool		unsettled;		/* another open transaction is changing it */
+	Oid			role;			/* the role that the grant belongs to */
+	int64		version;
+	const char *owner;			/* NULL if the grant has none */
+	int64		expires;		/* effective expiry, lease time */
+	int64		idle_since;		/* of a row that is not held: since when */
+} DlockState;
+
+/* Who asks, and how the grant is named. */
+typedef struct DlockClaim
+{
+	DlockOp		op;
+	Oid			role;
+	bool		by_version;		/* does "version" count? */
+	int64		version;
+	const char *owner;			/* NULL: not named by owner */
+	int64		linger;			/* DLOCK_REAP: how long a free row is kept */
+} DlockClaim;
+
+/* What has to be done to the row. */
+typedef enum DlockAction
+{
+	DLOCK_DO_NOTHING,
+	DLOCK_DO_GRANT,				/* a new grant, with a new version */
+	DLOCK_DO_RENEW,				/* the same grant, for another TTL */
+	DLOCK_DO_PIN,				/* nobody may take it until we commit */
+	DLOCK_DO_CLEAR,				/* end the grant, keep the row */
+	DLOCK_DO_REMOVE				/* delete the row */
+} DlockAction;
+
+/* What the caller hears once it is done. */
+typedef enum DlockAnswer
+{
+	DLOCK_IS_BUSY,
+	DLOCK_IS_GRANTED,
+	DLOCK_IS_HELD,
+	DLOCK_IS_NOT_HELD,
+	DLOCK_IS_HELD_BY_OTHER,
+	DLOCK_IS_RELEASED,
+	DLOCK_IS_EXPIRED,			/* DLOCK_REAP: a grant ended by its TTL */
+	DLOCK_IS_IDLE				/* DLOCK_REAP: a free row was dropped */
+} DlockAnswer;
+
+typedef struct DlockVerdict
+{
+	DlockAction action;
+	DlockAnswer answer;
+} DlockVerdict;
+
+extern DlockVerdict dlock_fsm_decide(const DlockState *state,
+									 const DlockClaim *claim, int64 now);
+
+#endif							/* DLOCK_FSM_H */

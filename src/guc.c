@@ -1,0 +1,96 @@
+/*-------------------------------------------------------------------------
+ *
+ * guc.c
+ *	  dlock's settings.
+ *
+ * What weakens the guarantees for everybody (the maximum of a TTL, whether
+ * grants are durable) is not the ordinary user's to set: such a setting
+ * would leak from one client of a connection pooler to the next.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "utils/guc.h"
+
+#include "guc.h"
+
+int			dlock_default_ttl;
+int			dlock_max_ttl;
+int			dlock_reap_interval;
+bool		dlock_require_sync;
+bool		dlock_durable_grants;
+char	   *dlock_token;
+
+static bool
+check_token(char **newval, void **extra, GucSource source)
+{
+	const char *p = *newval;
+
+
+	/* 19 digits hold every bigint; the trigger parses it */
+	if (p == NULL || *p == '\0')
+		return true;
+	if (strspn(p, "0123456789") == strlen(p) && strlen(p) <= 19)
+		return true;
+	GUC_check_errdetail("A fencing token is the number that dlock_acquire returned.");
+	return false;
+}
+
+void
+dlock_guc_init(void)
+{
+	DefineCustomIntVariable("dlock.default_ttl",
+							"Sets the TTL of a grant that names none.",
+							NULL,
+							&dlock_default_ttl,
+							20 * 1000, 1, INT_MAX,
+							PGC_USERSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("dlock.max_ttl",
+							"Sets the longest TTL that a grant may ask for.",
+							NULL,
+							&dlock_max_ttl,
+							24 * 60 * 60 * 1000, 1, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("dlock.reap_interval",
+							"Sets how often expired locks are looked for.",
+							"Zero turns the reaper off. An expired lock is free to the next "
+							"acquire whether or not the reaper has run.",
+							&dlock_reap_interval,
+							1000, 0, INT_MAX / 100,
+							PGC_SIGHUP, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("dlock.require_sync",
+							 "Refuses to grant while no synchronous standby confirms commits.",
+							 NULL,
+							 &dlock_require_sync,
+							 false,
+							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("dlock.durable_grants",
+							 "Makes a commit that contains a grant wait until it is durable.",
+							 "Such a commit waits for its WAL flush, and for the synchronous "
+							 "standby where one is configured, whatever synchronous_commit says.",
+							 &dlock_durable_grants,
+							 true,
+							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomStringVariable("dlock.token",
+							   "The fencing token that dlock_fence_trigger checks.",
+							   "Use SET LOCAL, so that it ends with the transaction.",
+							   &dlock_token,
+							   "",
+							   PGC_USERSET, 0,
+							   check_token, NULL, NULL);
+
+	MarkGUCPrefixReserved("dlock");
+}

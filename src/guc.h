@@ -1,0 +1,23 @@
+/*-------------------------------------------------------------------------
+ *
+ * guc.h
+ *	  dlock's settings.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_GUC_H
+#define DLOCK_GUC_H
+
+extern int	dlock_default_ttl;	/* ms */
+extern int	dlock_max_ttl;		/* ms */
+extern int	dlock_reap_interval;	/* ms, 0 = never */
+/* how long a row is kept after its grant ended, for the next grant to reuse */
+#define DLOCK_LINGER_US ((int64) dlock_reap_interval * 1000 * 10)
+
+extern bool dlock_require_sync;
+extern bool dlock_durable_grants;
+extern char *dlock_token;		/* digits, or empty */
+
+extern void dlock_guc_init(void);
+
+#endif							/* DLOCK_GUC_H */

@@ -1,0 +1,226 @@
+/*-------------------------------------------------------------------------
+ *
+ * launcher.c
+ *	  The one permanent worker: starts a reaper where one is due.
+ *
+ * The launcher is connected to no database, so it stands in nobody's way.
+ * Backends tell it through shared memory when the next lease of their
+ * database will end (dlock_shmem_report_due); at that time it starts a reaper
+ * there, which makes one pass and leaves, so that DROP DATABASE and CREATE
+ * DATABASE .. TEMPLATE find the database empty a moment later.  One reaper
+ * runs at a time: that bounds what all databases together cost.
+ *
+ * Shared memory knows nothing of leases that were written before the server
+ * started, so the launcher begins by sending a reaper to every database.
+ *
+ * A reaper that fails (no worker slot, a database that takes no connections)
+ * is tried again later; no lock depends on it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/snapmgr.h"
+#include "utils/wait_event.h"
+
+#include "clock.h"
+#include "guc.h"
+#include "reaper.h"
+#include "shmem.h"
+
+#define RESTART_SECONDS		1
+#define RETRY_US			INT64CONST(10000000)
+#define MAX_SLEEP_US		INT64CONST(60000000)
+
+void
+dlock_reaper_init(void)
+{
+	BackgroundWorker worker;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = RESTART_SECONDS;
+	snprintf(worker.bgw_library_name, BGW_MAXLEN, "dlock");
+	snprintf(worker.bgw_function_name, BGW_MAXLEN, "dlock_launcher_main");
+	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock launcher");
+	snprintf(worker.bgw_type, BGW_MAXLEN, "dlock launcher");
+	RegisterBackgroundWorker(&worker);
+}
+
+/*
+ * Bring the slots in line with pg_database: slots of databases that are gone
+ * are freed, and if asked for, every database that takes connections gets
+ * one and is due.
+ */
+static void
+read_databases(bool all_due)
+{
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+	bool	   *exists = palloc0(DLOCK_MAX_DATABASES * sizeof(bool));
+	int64		now = dlock_clock_now();
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+		DlockDatabase *db = NULL;
+
+		if (all_due && form->datallowconn)
+		{
+			db = dlock_shmem_database(form->oid);
+			if (db != NULL)
+				pg_atomic_write_u64(&db->due, (uint64) now);
+		}
+		for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+			if (dlock_shmem->databases[i].dboid == form->oid)
+				exists[i] = true;
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+
+	/*
+	 * A database that was created after the scan cannot have a slot that the
+	 * scan saw as free, unless a backend took it since; hence the look at the
+	 * due time, which is set by then.
+	 */
+	LWLockAcquire(dlock_shmem_database_lock(), LW_EXCLUSIVE);
+	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+	{
+		DlockDatabase *db = &dlock_shmem->databases[i];
+
+		if (OidIsValid(db->dboid) && !exists[i] && db->not_before != 0)
+			db->dboid = InvalidOid;
+	}
+	LWLockRelease(dlock_shmem_database_lock());
+	pfree(exists);
+}
+
+/* Run a reaper in a database and wait until it has left. */
+static bool
+run_reaper(DlockDatabase *db)
+{
+	BackgroundWorker worker;
+	BackgroundWorkerHandle *handle;
+	pid_t		pid;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	snprintf(worker.bgw_library_name, BGW_MAXLEN, "dlock");
+	snprintf(worker.bgw_function_name, BGW_MAXLEN, "dlock_reaper_main");
+	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock reaper");
+	snprintf(worker.bgw_type, BGW_MAXLEN, "dlock reaper");
+	worker.bgw_main_arg = Int32GetDatum((int32) (db - dlock_shmem->databases));
+	worker.bgw_notify_pid = MyProcPid;
+
+	db->pass_ended = false;
+	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
+		return false;
+	if (WaitForBackgroundWorkerStartup(handle, &pid) == BGWH_POSTMASTER_DIED ||
+		WaitForBackgroundWorkerShutdown(handle) == BGWH_POSTMASTER_DIED)
+		proc_exit(1);
+	pfree(handle);
+	return db->pass_ended;
+}
+
+static void
+say_goodbye(int code, Datum arg)
+{
+	dlock_shmem->launcher_latch = NULL;
+}
+
+/* How long until the next database is due; runs those that are. */
+static int64
+run_due(void)
+{
+	int64		sleep = MAX_SLEEP_US;
+
+	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+	{
+		DlockDatabase *db = &dlock_shmem->databases[i];
+		int64		due;
+		int64		now;
+
+		CHECK_FOR_INTERRUPTS();
+
+		if (!OidIsValid(db->dboid))
+			continue;
+		due = Max((int64) pg_atomic_read_u64(&db->due), db->not_before);
+		now = dlock_clock_now();
+		if (due <= now)
+		{
+			bool		ended = run_reaper(db);
+
+			now = dlock_clock_now();
+			if (!ended)
+			{
+				db->not_before = now + RETRY_US;
+				read_databases(false);
+			}
+			due = Max((int64) pg_atomic_read_u64(&db->due), db->not_before);
+		}
+		sleep = Min(sleep, Max(due - now, 0));
+	}
+	return sleep;
+}
+
+void
+dlock_launcher_main(Datum arg)
+{
+
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+
+	/* leases of earlier runs are counted from here */
+	(void) dlock_clock_started();
+
+	before_shmem_exit(say_goodbye, (Datum) 0);
+	dlock_shmem->launcher_latch = MyLatch;
+
+	read_databases(true);
+
+	for (;;)
+	{
+		int64		sleep = MAX_SLEEP_US;
+
+		if (dlock_reap_interval > 0)
+			sleep = run_due();
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 (long) (sleep / 1000) + 1, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+	}
+}

@@ -1,0 +1,35 @@
+/*-------------------------------------------------------------------------
+ *
+ * lock.h
+ *	  The engine: every change of a lock goes through dlock_lock_execute().
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_LOCK_H
+#define DLOCK_LOCK_H
+
+#include "fsm.h"
+
+typedef struct DlockRequest
+{
+	DlockClaim	claim;
+	const char *key;
+	int			keylen;
+
+	/* for a grant; a renewal takes the TTL */
+	int64		ttl;			/* us; 0 = the grant's own */
+	const char *value;
+	int32		priority;
+	int64		cleanup;		/* us */
+} DlockRequest;
+
+typedef struct DlockResult
+{
+	DlockAnswer answer;
+	int64		version;		/* of the grant that the answer is about */
+	int64		expires;		/* its expiry, lease time */
+} DlockResult;
+
+extern void dlock_lock_execute(const DlockRequest *request, DlockResult *result);
+
+#endif							/* DLOCK_LOCK_H */

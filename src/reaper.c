@@ -1,0 +1,253 @@
+/*-------------------------------------------------------------------------
+ *
+ * reaper.c
+ *	  One pass over the locks of one database.
+ *
+ * A pass reads the table from where the last one stopped, and asks the engine
+ * to remove what has expired, and what has been free for so long that nobody
+ * seems to want it again.  It goes through the same door as everybody: the
+ * engine finds the row anew, decides, and skips what is in use.
+ *
+ * Deletions come in batches, each a transaction of its own that commits
+ * without waiting for anything; an acquire that meets such a row waits for it
+ * (see lock.c), so it must not do anything that may block.  Notifications
+ * are therefore sent in a transaction after it: a notifying transaction
+ * queues up for a lock behind every other one.
+ *
+ * A pass is short, and the next one starts no sooner than its cost allows:
+ * a table of millions in which nothing expires costs a twentieth of a core.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/async.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "tcop/tcopprot.h"
+#include "utils/json.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/wait_event.h"
+
+#include "clock.h"
+#include "guc.h"
+#include "lock.h"
+#include "reaper.h"
+#include "shmem.h"
+#include "store.h"
+
+#define BATCH_ROWS		200
+#define PASS_US			INT64CONST(1000000)	/* leave after this long */
+#define REST_BATCH		1		/* rest this many times a batch's length */
+#define REST_PASS		19		/* ... a pass's length if it found nothing */
+
+/* What one batch has found. */
+typedef struct Batch
+{
+	int			nkeys;
+	char	   *keys[BATCH_ROWS + MaxHeapTuplesPerPage];
+	int			keylens[BATCH_ROWS + MaxHeapTuplesPerPage];
+	int64		now;
+	int64		next;			/* lease time at which a row seen falls due */
+	MemoryContext per_row;
+	MemoryContext kept;
+} Batch;
+
+typedef struct Expired
+{
+	char	   *key;
+	int64		version;
+} Expired;
+
+static bool
+collect(const DlockStore *store, HeapTuple tuple, void *arg)
+{
+	Batch	   *batch = arg;
+	MemoryContext caller = MemoryContextSwitchTo(batch->per_row);
+	DlockKey	key;
+	DlockState	state;
+	int64		falls_due;
+
+	MemoryContextReset(batch->per_row);
+	dlock_store_decode(store, tuple, &key, NULL, &state);
+
+	falls_due = state.held ? state.expires : state.idle_since + DLOCK_LINGER_US;
+	if (falls_due <= batch->now)
+	{
+		batch->keys[batch->nkeys] =
+			MemoryContextStrdup(batch->kept, pnstrdup(key.data, key.len));
+		batch->keylens[batch->nkeys] = key.len;
+		batch->nkeys++;
+	}
+	else
+		batch->next = Min(batch->next, falls_due);
+
+	MemoryContextSwitchTo(caller);
+	return batch->nkeys < BATCH_ROWS;
+}
+
+static void
+notify_expired(const Expired *expired, int n)
+{
+	StringInfoData event;
+
+	if (n == 0)
+		return;
+
+	StartTransactionCommand();
+	initStringInfo(&event);
+	for (int i = 0; i < n; i++)
+	{
+		resetStringInfo(&event);
+		appendStringInfoString(&event, "{\"event\": \"expired\", \"key\": ");
+		escape_json(&event, expired[i].key);
+		appendStringInfo(&event, ", \"version\": " INT64_FORMAT "}", expired[i].version);
+		Async_Notify("dlock", event.data);
+	}
+	CommitTransactionCommand();
+}
+
+/*
+ * One batch from the given block on.  Returns the block to go on with, or
+ * InvalidBlockNumber if the table is done or not there.
+ */
+static BlockNumber
+run_batch(DlockDatabase *db, BlockNumber start, int64 *next, int *removed)
+{
+	DlockStore	store;
+	Batch	   *batch;
+	Expired    *expired;
+	int			nexpired = 0;
+	BlockNumber block = InvalidBlockNumber;
+	MemoryContext kept = AllocSetContextCreate(TopMemoryContext, "dlock batch",
+											   ALLOCSET_DEFAULT_SIZES);
+
+	batch = MemoryContextAllocZero(kept, sizeof(Batch));
+	batch->kept = kept;
+	batch->next = DLOCK_NEVER;
+	expired = MemoryContextAlloc(kept, lengthof(batch->keys) * sizeof(Expired));
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	batch->per_row = AllocSetContextCreate(CurrentMemoryContext, "dlock row",
+										   ALLOCSET_DEFAULT_SIZES);
+
+	if (dlock_store_open(&store, true, true))
+	{
+		batch->now = dlock_clock_now();
+		block = dlock_store_scan(&store, GetActiveSnapshot(), start, collect, batch);
+		dlock_store_close(&store);
+
+		if (batch->nkeys > 0)
+			pg_atomic_write_u32(&db->reap_xid, GetTopTransactionId());
+		for (int i = 0; i < batch->nkeys; i++)
+		{
+			DlockRequest request = {0};
+			DlockResult result;
+
+			request.claim.op = DLOCK_REAP;
+			request.claim.linger = DLOCK_LINGER_US;
+			request.key = batch->keys[i];
+			request.keylen = batch->keylens[i];
+			dlock_lock_execute(&request, &result);
+
+			if (result.answer == DLOCK_IS_EXPIRED)
+			{
+				expired[nexpired].key = batch->keys[i];
+				expired[nexpired].version = result.version;
+				nexpired++;
+			}
+			if (result.answer == DLOCK_IS_EXPIRED || result.answer == DLOCK_IS_IDLE)
+				(*removed)++;
+			else
+				batch->next = Min(batch->next, batch->now + dlock_reap_interval * INT64CONST(1000));
+		}
+	}
+
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	pg_atomic_write_u32(&db->reap_xid, InvalidTransactionId);
+
+	notify_expired(expired, nexpired);
+
+	*next = Min(*next, batch->next);
+	MemoryContextDelete(kept);
+	return block;
+}
+
+static void
+rest(int64 us)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 (long) (us / 1000) + 1, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+static void
+run_pass(DlockDatabase *db)
+{
+	int64		began = dlock_clock_now();
+	int64		worked = 0;
+	int64		next = DLOCK_NEVER;
+	int			removed = 0;
+	int64		pause;
+	BlockNumber block = db->next_block;
+
+	/* what is reported from here on counts for the next pass */
+	pg_atomic_write_u64(&db->due, DLOCK_NEVER);
+
+	for (;;)
+	{
+		int64		batch_began = dlock_clock_now();
+		int64		took;
+
+		block = run_batch(db, block, &next, &removed);
+		took = dlock_clock_now() - batch_began;
+		worked += took;
+		if (block == InvalidBlockNumber || dlock_clock_now() - began > PASS_US)
+			break;
+		rest(took * REST_BATCH);
+	}
+
+	/* a sweep in several passes has not seen the rows of the others */
+	if (block != InvalidBlockNumber || db->next_block != 0)
+		next = dlock_clock_now();
+	db->next_block = block == InvalidBlockNumber ? 0 : block;
+
+	pause = dlock_reap_interval * INT64CONST(1000);
+	if (removed == 0)
+		pause = Max(pause, worked * REST_PASS);
+	db->not_before = dlock_clock_now() + pause;
+	if (next != DLOCK_NEVER)
+		dlock_shmem_report_due(next);
+	db->pass_ended = true;
+}
+
+void
+dlock_reaper_main(Datum arg)
+{
+	DlockDatabase *db = &dlock_shmem->databases[DatumGetInt32(arg)];
+
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(db->dboid, InvalidOid, 0);
+
+	/* whoever drops or rewrites the table is not kept waiting, nor are we */
+	SetConfigOption("lock_timeout", "1s", PGC_USERSET, PGC_S_OVERRIDE);
+	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
+	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_OVERRIDE);
+	pgstat_report_appname("dlock reaper");
+
+	run_pass(db);
+}

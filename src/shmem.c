@@ -1,0 +1,182 @@
+/*-------------------------------------------------------------------------
+ *
+ * shmem.c
+ *	  dlock's shared memory: the clock's base, one slot a database, the hint
+ *	  cache, and the LWLocks.
+ *
+ * Nothing here is needed for correctness across a crash: all of it is
+ * rebuilt empty, and the table decides.
+ *
+ * LWLocks: one for the array of databases, and a fixed number of partition
+ * locks that keys are spread over by their hash.  A partition lock is held
+ * for the insertion of an index entry, and for a lookup that must not miss
+ * one (see store.c).  No other LWLock of ours is taken while one is held.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "clock.h"
+#include "shmem.h"
+
+#define DLOCK_PARTITIONS	64
+
+DlockShmem *dlock_shmem = NULL;
+
+static LWLockPadded *locks = NULL;
+
+static shmem_request_hook_type prev_shmem_request = NULL;
+static shmem_startup_hook_type prev_shmem_startup = NULL;
+
+static void
+request(void)
+{
+	if (prev_shmem_request)
+		prev_shmem_request();
+
+	RequestAddinShmemSpace(MAXALIGN(sizeof(DlockShmem)));
+	RequestNamedLWLockTranche("dlock", 1 + DLOCK_PARTITIONS);
+}
+
+static void
+startup(void)
+{
+	bool		found;
+
+	if (prev_shmem_startup)
+		prev_shmem_startup();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+
+	dlock_shmem = ShmemInitStruct("dlock", sizeof(DlockShmem), &found);
+	locks = GetNamedLWLockTranche("dlock");
+
+	if (!found)
+	{
+		memset(dlock_shmem, 0, sizeof(DlockShmem));
+		pg_atomic_init_u64(&dlock_shmem->started, 0);
+		for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+		{
+			DlockDatabase *db = &dlock_shmem->databases[i];
+
+			pg_atomic_init_u64(&db->incarnation, 0);
+			pg_atomic_init_u64(&db->due, DLOCK_NEVER);
+			pg_atomic_init_u32(&db->reap_xid, InvalidTransactionId);
+		}
+		for (int i = 0; i < DLOCK_HINTS; i++)
+			pg_atomic_init_u64(&dlock_shmem->hints[i], 0);
+		dlock_clock_init(dlock_shmem);
+	}
+
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+dlock_shmem_init(void)
+{
+	prev_shmem_request = shmem_request_hook;
+	shmem_request_hook = request;
+	prev_shmem_startup = shmem_startup_hook;
+	shmem_startup_hook = startup;
+}
+
+/* Every SQL function comes through here first. */
+void
+dlock_shmem_require(void)
+{
+	if (dlock_shmem == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("dlock must be loaded via \"shared_preload_libraries\""),
+				 errhint("Add the line shared_preload_libraries = 'dlock' to postgresql.conf "
+						 "(or add dlock to the list that is there) and restart the server.")));
+}
+
+LWLock *
+dlock_shmem_database_lock(void)
+{
+	return &locks[0].lock;
+}
+
+LWLock *
+dlock_shmem_partition(uint64 hash)
+{
+	return &locks[1 + (hash >> 20) % DLOCK_PARTITIONS].lock;
+}
+
+/*
+ * The slot of a database, which gets one now if it has none.  NULL if all
+ * are taken: then the reaper does not come to it, and nothing else changes.
+ */
+DlockDatabase *
+dlock_shmem_database(Oid dboid)
+{
+	static DlockDatabase *mine = NULL;
+	DlockDatabase *db = NULL;
+
+	if (mine != NULL && mine->dboid == dboid)
+		return mine;
+
+	LWLockAcquire(dlock_shmem_database_lock(), LW_EXCLUSIVE);
+	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+	{
+		DlockDatabase *slot = &dlock_shmem->databases[i];
+
+		if (slot->dboid == dboid)
+		{
+			db = slot;
+			break;
+		}
+		if (db == NULL && !OidIsValid(slot->dboid))
+			db = slot;
+	}
+	if (db != NULL && db->dboid != dboid)
+	{
+		pg_atomic_write_u64(&db->incarnation, 0);
+		pg_atomic_write_u64(&db->due, DLOCK_NEVER);
+		pg_atomic_write_u32(&db->reap_xid, InvalidTransactionId);
+		db->not_before = 0;
+		db->next_block = 0;
+		db->pass_ended = false;
+		db->dboid = dboid;
+	}
+	LWLockRelease(dlock_shmem_database_lock());
+
+	if (db != NULL && dboid == MyDatabaseId)
+		mine = db;
+	return db;
+}
+
+/*
+ * Tell the reaper that there will be something to do in this database at the
+ * given lease time.  Called before commit: a visit that finds nothing costs
+ * nothing but the visit.
+ */
+void
+dlock_shmem_report_due(int64 when)
+{
+	DlockDatabase *db = dlock_shmem_database(MyDatabaseId);
+	uint64		old;
+
+	if (db == NULL)
+		return;
+
+	old = pg_atomic_read_u64(&db->due);
+	while ((int64) old > when)
+	{
+		if (pg_atomic_compare_exchange_u64(&db->due, &old, (uint64) when))
+		{
+			Latch	   *latch = dlock_shmem->launcher_latch;
+
+			if (latch != NULL)
+				SetLatch(latch);
+			break;
+		}
+	}
+}

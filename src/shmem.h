@@ -1,0 +1,72 @@
+/*-------------------------------------------------------------------------
+ *
+ * shmem.h
+ *	  dlock's shared memory.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_SHMEM_H
+#define DLOCK_SHMEM_H
+
+#include "port/atomics.h"
+#include "storage/block.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+
+#define DLOCK_NEVER				PG_INT64_MAX
+#define DLOCK_MAX_DATABASES		1024
+#define DLOCK_HINTS				(1 << 18)	/* 8 bytes each */
+
+/*
+ * What is known of one database.  A slot is given to a database by its first
+ * use and taken back when the database is gone, so a backend may keep the
+ * pointer for as long as it lives.
+ */
+typedef struct DlockDatabase
+{
+	Oid			dboid;			/* protected by the database lock */
+
+	/* the incarnation whose versions are known to be above all earlier ones */
+	pg_atomic_uint64 incarnation;
+
+	/* lease time at which the reaper has something to do, or DLOCK_NEVER */
+	pg_atomic_uint64 due;
+
+	/* the reaper's transaction while it deletes, else InvalidTransactionId */
+	pg_atomic_uint32 reap_xid;
+
+	/* of the launcher and the one worker that it runs at a time */
+	int64		not_before;		/* lease time; no pass before that */
+	BlockNumber next_block;		/* where the next pass goes on */
+	bool		pass_ended;		/* the worker came to its end */
+} DlockDatabase;
+
+typedef struct DlockShmem
+{
+	/* set while the postmaster starts, read-only afterwards */
+	int64		base_wall;		/* TimestampTz */
+	int64		base_mono;		/* monotonic clock at the same moment, us */
+	int64		run;			/* names this run of the server */
+
+	/* lease time at which this run began to accept writes; 0 = not yet */
+	pg_atomic_uint64 started;
+
+	/* the launcher's; PGPROCs stay where they are, so it never dangles */
+	Latch	   *volatile launcher_latch;
+
+	DlockDatabase databases[DLOCK_MAX_DATABASES];
+
+	/* see hint.c */
+	pg_atomic_uint64 hints[DLOCK_HINTS];
+} DlockShmem;
+
+extern DlockShmem *dlock_shmem;
+
+extern void dlock_shmem_init(void);
+extern void dlock_shmem_require(void);
+extern LWLock *dlock_shmem_database_lock(void);
+extern LWLock *dlock_shmem_partition(uint64 hash);
+extern DlockDatabase *dlock_shmem_database(Oid dboid);
+extern void dlock_shmem_report_due(int64 when);
+
+#endif							/* DLOCK_SHMEM_H */

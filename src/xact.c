@@ -1,0 +1,173 @@
+/*-------------------------------------------------------------------------
+ *
+ * xact.c
+ *	  What dlock does at the end of a transaction: how durable its commit is.
+ *
+ * A grant must be durable before the client hears of it.  A release need not
+ * be: WAL is sequential, so the flush of any later grant carries it along,
+ * and a release that is lost only leaves the lock until its TTL.  Nor need a
+ * renewal, for after a crash a lease lasts one full TTL from the start; but
+ * one that lengthens the TTL must, so that the row that survives knows the
+ * longer one, and so must every renewal where a synchronous standby is
+ * configured: a primary that is cut off must not go on extending leases that
+ * the promoted standby has let expire.
+ *
+ * So at PRE_COMMIT, and for this transaction alone, synchronous_commit is
+ * raised for a transaction with a grant, and turned off for one whose only
+ * writes were such releases and renewals.  That these were all is known from
+ * two things: the transaction had no id before our first write, and since
+ * then the backend has written no WAL but ours.  In doubt nothing is lowered.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "executor/instrument.h"
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
+#include "utils/guc.h"
+
+#include "guc.h"
+#include "xact.h"
+
+/* of the current transaction */
+static struct
+{
+	bool		touched;		/* a lock operation was here */
+	bool		had_xid;		/* before it, something else was written */
+	int			wrote;			/* DlockWrite bits */
+	int64		wal_first;		/* WAL records before the first operation */
+	int64		wal_enter;		/* ... before the current operation */
+	int64		wal_ours;		/* WAL records of our operations */
+}			xact;
+
+static bool
+standbys_defined(void)
+{
+	return SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
+}
+
+/* Bracket every lock operation with these two. */
+void
+dlock_xact_enter(void)
+{
+	if (!xact.touched)
+	{
+		xact.touched = true;
+		xact.had_xid = TransactionIdIsValid(GetTopTransactionIdIfAny());
+		xact.wal_first = pgWalUsage.wal_records;
+	}
+	xact.wal_enter = pgWalUsage.wal_records;
+}
+
+void
+dlock_xact_leave(DlockWrite wrote)
+{
+	xact.wrote |= wrote;
+	xact.wal_ours += pgWalUsage.wal_records - xact.wal_enter;
+}
+
+static bool
+wrote_only_ours(void)
+{
+	return !xact.had_xid &&
+		pgWalUsage.wal_records - xact.wal_first == xact.wal_ours;
+}
+
+/* For this transaction alone: AtEOXact_GUC() undoes it. */
+static void
+set_synchronous_commit(const char *value)
+{
+	(void) set_config_option("synchronous_commit", value,
+							 PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_LOCAL, true, 0, false);
+}
+
+static void
+pre_commit(void)
+{
+	int			must_last = DLOCK_WROTE_GRANT;
+
+	if (standbys_defined())
+		must_last |= DLOCK_WROTE_RENEWAL;
+
+	if (xact.wrote & must_last)
+	{
+		if (dlock_durable_grants &&
+			synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
+			set_synchronous_commit("on");
+	}
+	else if (xact.wrote != DLOCK_WROTE_NOTHING &&
+			 !(xact.wrote & DLOCK_WROTE_OTHER) &&
+			 synchronous_commit > SYNCHRONOUS_COMMIT_OFF &&
+			 wrote_only_ours())
+		set_synchronous_commit("off");
+}
+
+static void
+xact_callback(XactEvent event, void *arg)
+{
+
+	if (!xact.touched)
+		return;
+
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			pre_commit();
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			if (xact.wrote != DLOCK_WROTE_NOTHING)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that has changed or fenced a lock"),
+						 errhint("End it with COMMIT, or acquire the lock in a transaction of its own.")));
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			memset(&xact, 0, sizeof(xact));
+			break;
+		default:
+			break;
+	}
+}
+
+void
+dlock_xact_init(void)
+{
+	RegisterXactCallback(xact_callback, NULL);
+}
+
+/*
+ * dlock.require_sync: refuse to grant what a failover would lose.  A standby
+ * may still go away between here and the commit; that commit then waits for
+ * it, and is not acknowledged.
+ */
+void
+dlock_xact_require_sync(void)
+{
+	SyncRepStandbyData *standbys;
+	int			confirming;
+
+	if (!dlock_require_sync)
+		return;
+
+	if (!standbys_defined() || SyncRepConfig == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot grant a lock without a synchronous standby"),
+				 errdetail("\"dlock.require_sync\" is on and \"synchronous_standby_names\" is empty."),
+				 errhint("Set synchronous_standby_names on this server, or turn dlock.require_sync off.")));
+
+	confirming = SyncRepGetCandidateStandbys(&standbys);
+	if (confirming < SyncRepConfig->num_sync)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("could not grant a lock: no synchronous standby confirms commits"),
+				 errdetail("\"dlock.require_sync\" is on; %d of %d synchronous standbys are streaming.",
+						   confirming, SyncRepConfig->num_sync),
+				 errhint("Bring the standby back (see pg_stat_replication), or turn dlock.require_sync off.")));
+	pfree(standbys);
+}

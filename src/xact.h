@@ -1,0 +1,26 @@
+/*-------------------------------------------------------------------------
+ *
+ * xact.h
+ *	  What dlock does at the end of a transaction.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_XACT_H
+#define DLOCK_XACT_H
+
+/* What a lock operation wrote, and so what its commit needs. */
+typedef enum DlockWrite
+{
+	DLOCK_WROTE_NOTHING = 0,
+	DLOCK_WROTE_LAZY = 1 << 0,	/* may be lost in a crash */
+	DLOCK_WROTE_RENEWAL = 1 << 1,	/* may be lost unless a standby counts */
+	DLOCK_WROTE_OTHER = 1 << 2, /* as durable as the session wants it */
+	DLOCK_WROTE_GRANT = 1 << 3	/* must be durable */
+} DlockWrite;
+
+extern void dlock_xact_init(void);
+extern void dlock_xact_enter(void);
+extern void dlock_xact_leave(DlockWrite wrote);
+extern void dlock_xact_require_sync(void);
+
+#endif							/* DLOCK_XACT_H */
