@@ -6,7 +6,9 @@ EXTVERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" dlock.control
 MODULE_big = dlock
 OBJS = \
 	src/clock.o \
+	src/deadlock.o \
 	src/dlock.o \
+	src/events.o \
 	src/fsm.o \
 	src/funcs.o \
 	src/guc.o \
@@ -14,11 +16,13 @@ OBJS = \
 	src/launcher.o \
 	src/lock.o \
 	src/reaper.o \
+	src/session.o \
 	src/shmem.o \
 	src/store.o \
 	src/trigger.o \
 	src/version.o \
 	src/views.o \
+	src/wait.o \
 	src/xact.o
 PGFILEDESC = "dlock - TTL locks in plain SQL"
 

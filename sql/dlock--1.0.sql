@@ -83,7 +83,34 @@ CREATE FUNCTION dlock_acquire(
 AS 'MODULE_PATHNAME', 'dlock_acquire'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_acquire IS
-	'try to get a lock: the version of the grant, or NULL if somebody else has it';
+	'get a lock: the version of the grant, or NULL if somebody else has it';
+
+CREATE PROCEDURE dlock_lock(
+	key text,
+	ttl interval DEFAULT NULL,
+	owner text DEFAULT NULL,
+	value text DEFAULT NULL,
+	wait interval DEFAULT NULL,
+	priority integer DEFAULT 0,
+	cleanup interval DEFAULT '0',
+	force boolean DEFAULT false,
+	session boolean DEFAULT false,
+	INOUT version bigint DEFAULT NULL
+)
+AS 'MODULE_PATHNAME', 'dlock_lock'
+LANGUAGE C;
+COMMENT ON PROCEDURE dlock_lock IS
+	'get a lock, waiting for it without holding a snapshot';
+
+CREATE FUNCTION dlock_watch(
+	key text,
+	version bigint DEFAULT NULL,
+	timeout interval DEFAULT NULL
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'dlock_watch'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_watch IS
+	'wait until a key has another version than the given one, where NULL is free: the new version';
 
 CREATE FUNCTION dlock_refresh(
 	key text,
@@ -114,7 +141,7 @@ CREATE FUNCTION dlock_check(
 AS 'MODULE_PATHNAME', 'dlock_check'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_check IS
-	'is the lock ours: held, not_held or held_by_other';
+	'is the lock ours: held, preempting, not_held or held_by_other';
 
 CREATE FUNCTION dlock_fence(
 	key text,
@@ -153,7 +180,12 @@ CREATE FUNCTION dlock_locks_shown(
 	OUT refreshed_at timestamptz,
 	OUT expires_at timestamptz,
 	OUT remaining interval,
-	OUT ttl interval
+	OUT ttl interval,
+	OUT pid integer,
+	OUT requestor_owner text,
+	OUT requestor_priority integer,
+	OUT requestor_since timestamptz,
+	OUT requestor_deadline timestamptz
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_locks_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
@@ -163,3 +195,21 @@ CREATE VIEW dlock_locks AS SELECT * FROM @extschema@.dlock_locks_shown();
 COMMENT ON VIEW dlock_locks IS
 	'one row a live grant; owner and value of another role''s grant are null';
 GRANT SELECT ON dlock_locks TO PUBLIC;
+
+CREATE FUNCTION dlock_waiters_shown(
+	OUT key text,
+	OUT pid integer,
+	OUT owner text,
+	OUT priority integer,
+	OUT "position" integer,
+	OUT since timestamptz,
+	OUT until timestamptz
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dlock_waiters_shown'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_waiters_shown IS 'the rows of the view dlock_waiters';
+
+CREATE VIEW dlock_waiters AS SELECT * FROM @extschema@.dlock_waiters_shown();
+COMMENT ON VIEW dlock_waiters IS
+	'one row a backend that waits in this database; a watcher has no priority and no position';
+GRANT SELECT ON dlock_waiters TO PUBLIC;

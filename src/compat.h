@@ -13,7 +13,9 @@
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/tableam.h"
+#include "storage/proc.h"
 #include "utils/snapmgr.h"
+#include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
 #error dlock is written for PostgreSQL 15 to 19
@@ -92,6 +94,28 @@ dlock_heap_prune_opt(Relation rel, Buffer buffer)
 		ReleaseBuffer(vmbuffer);
 #else
 	heap_page_prune_opt(rel, buffer);
+#endif
+}
+
+/* the index of our PGPROC; a global variable from 17 on */
+#if PG_VERSION_NUM >= 170000
+#define DLOCK_MY_PROCNO MyProcNumber
+#else
+#define DLOCK_MY_PROCNO (MyProc->pgprocno)
+#endif
+
+/* from 17 on an extension can name its wait events */
+static inline uint32
+dlock_wait_event(void)
+{
+#if PG_VERSION_NUM >= 170000
+	static uint32 wait_event = 0;
+
+	if (wait_event == 0)
+		wait_event = WaitEventExtensionNew("DlockAcquire");
+	return wait_event;
+#else
+	return PG_WAIT_EXTENSION;
 #endif
 }
 

@@ -15,6 +15,12 @@
  * the holder, no outcome of the other transaction makes him one; if it says
  * that he is, the writer waits for the row and asks again here.
  *
+ * Preemption.  A request of a strictly higher priority than the holder's asks
+ * him to yield.  He has his cleanup time for it, or the rest of the time that
+ * the requester waits, if that is shorter.  When that is up, a request with
+ * force takes the lock, and any other is refused.  A holder that needs no
+ * cleanup loses the lock at once.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -40,6 +46,8 @@ names_grant(const DlockClaim *claim, const DlockState *state)
 		return false;
 	if (claim->owner != NULL && !same_owner(claim->owner, state->owner))
 		return false;
+	if (claim->pid != 0 && claim->pid != state->pid)
+		return false;
 	return claim->by_version || claim->owner != NULL;
 }
 
@@ -50,27 +58,64 @@ verdict(DlockAction action, DlockAnswer answer)
 
 	v.action = action;
 	v.answer = answer;
+	v.preempts = false;
 	return v;
+}
+
+/* Until when the holder has time to yield, if he is asked at the latest now. */
+int64
+dlock_fsm_yield_by(const DlockState *state, const DlockClaim *claim, int64 now)
+{
+	int64		asked_at = claim->asked_version == state->version ?
+		claim->asked_at : now;
+
+	return Min(asked_at + state->cleanup, claim->until);
+}
+
+/* An acquire of a key that somebody else holds. */
+static DlockVerdict
+preempt(const DlockState *state, const DlockClaim *claim, int64 now)
+{
+	DlockVerdict v = verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED);
+
+	v.preempts = true;
+	if (claim->priority <= state->priority)
+		return verdict(DLOCK_DO_NOTHING, DLOCK_IS_BUSY);
+	if (state->cleanup == 0)
+		return v;
+	if (now < dlock_fsm_yield_by(state, claim, now))
+		return verdict(DLOCK_DO_NOTHING, DLOCK_IS_ASKED);
+	if (claim->force)
+		return v;
+	return verdict(DLOCK_DO_NOTHING, DLOCK_IS_REFUSED);
+}
+
+bool
+dlock_fsm_is_live(const DlockState *state, int64 now)
+{
+	return state->exists && state->held && !state->gone && now < state->expires;
 }
 
 DlockVerdict
 dlock_fsm_decide(const DlockState *state, const DlockClaim *claim, int64 now)
 {
-	bool		live = state->exists && state->held && now < state->expires;
+	bool		live = dlock_fsm_is_live(state, now);
 
 	switch (claim->op)
 	{
 		case DLOCK_ACQUIRE:
 			if (state->unsettled)
 				return verdict(DLOCK_DO_NOTHING, DLOCK_IS_BUSY);
-			if (!live)
-				return verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED);
 
 			/* a retry of the same request: the same grant again */
-			if (claim->role == state->role &&
+			if (live && claim->role == state->role &&
 				same_owner(claim->owner, state->owner))
 				return verdict(DLOCK_DO_RENEW, DLOCK_IS_GRANTED);
-			return verdict(DLOCK_DO_NOTHING, DLOCK_IS_BUSY);
+			if (claim->behind)
+				return verdict(DLOCK_DO_NOTHING, DLOCK_IS_BUSY);
+			if (!live)
+				return verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED);
+			return preempt(state, claim, now);
 
 		case DLOCK_FORCE:
 			if (!live)
@@ -108,6 +153,7 @@ dlock_fsm_decide(const DlockState *state, const DlockClaim *claim, int64 now)
 		case DLOCK_FENCE:
 			return verdict(DLOCK_DO_PIN, DLOCK_IS_HELD);
 		default:
-			return verdict(DLOCK_DO_NOTHING, DLOCK_IS_HELD);
+			return verdict(DLOCK_DO_NOTHING,
+						   state->asked ? DLOCK_IS_PREEMPTING : DLOCK_IS_HELD);
 	}
 }

@@ -30,9 +30,14 @@ typedef struct DlockState
 	bool		exists;			/* there is a row */
 	bool		held;			/* it is a grant, expired or not */
 	bool		unsettled;		/* another open transaction is changing it */
+	bool		gone;			/* the session that it ends with has ended */
+	bool		asked;			/* somebody has asked the holder to yield */
 	Oid			role;			/* the role that the grant belongs to */
 	int64		version;
 	const char *owner;			/* NULL if the grant has none */
+	int32		priority;
+	int64		cleanup;		/* how long the holder needs to yield */
+	int32		pid;			/* the session that it ends with, or 0 */
 	int64		expires;		/* effective expiry, lease time */
 	int64		idle_since;		/* of a row that is not held: since when */
 } DlockState;
@@ -45,7 +50,19 @@ typedef struct DlockClaim
 	bool		by_version;		/* does "version" count? */
 	int64		version;
 	const char *owner;			/* NULL: not named by owner */
-	int64		linger;			/* DLOCK_REAP: how long a free row is kept */
+	int32		pid;			/* DLOCK_RELEASE: only if it ends with this
+								 * session; 0: in any case */
+
+	/* DLOCK_ACQUIRE */
+	bool		behind;			/* somebody else's turn comes first */
+	int32		priority;
+	bool		force;			/* take it when the holder's time is up */
+	int64		asked_version;	/* the grant that we asked to yield, or 0 */
+	int64		asked_at;		/* when that was */
+	int64		until;			/* how long we wait */
+
+	/* DLOCK_REAP */
+	int64		linger;			/* how long a free row is kept */
 } DlockClaim;
 
 /* What has to be done to the row. */
@@ -63,8 +80,11 @@ typedef enum DlockAction
 typedef enum DlockAnswer
 {
 	DLOCK_IS_BUSY,
+	DLOCK_IS_ASKED,				/* busy, and the holder is to yield to us */
+	DLOCK_IS_REFUSED,			/* it was asked to yield, and did not */
 	DLOCK_IS_GRANTED,
 	DLOCK_IS_HELD,
+	DLOCK_IS_PREEMPTING,		/* held, but we were asked to yield */
 	DLOCK_IS_NOT_HELD,
 	DLOCK_IS_HELD_BY_OTHER,
 	DLOCK_IS_RELEASED,
@@ -76,8 +96,12 @@ typedef struct DlockVerdict
 {
 	DlockAction action;
 	DlockAnswer answer;
+	bool		preempts;		/* takes a live grant from its holder */
 } DlockVerdict;
 
+extern bool dlock_fsm_is_live(const DlockState *state, int64 now);
+extern int64 dlock_fsm_yield_by(const DlockState *state,
+								const DlockClaim *claim, int64 now);
 extern DlockVerdict dlock_fsm_decide(const DlockState *state,
 									 const DlockClaim *claim, int64 now);
 

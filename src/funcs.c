@@ -12,31 +12,35 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "commands/async.h"
 #include "common/int.h"
 #include "fmgr.h"
+#include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "nodes/parsenodes.h"
 #include "utils/builtins.h"
-#include "utils/json.h"
 #include "utils/timestamp.h"
 
 #include "clock.h"
 #include "compat.h"
 #include "errors.h"
+#include "events.h"
 #include "funcs.h"
 #include "guc.h"
 #include "lock.h"
 #include "shmem.h"
+#include "wait.h"
 
-#define MAX_KEY		1024
-#define MAX_OWNER	1024
 #define MAX_REASON	1024
 #define MAX_VALUE	(64 * 1024)
 
-#define CHANNEL		"dlock"
+/* of a wait or a cleanup; what is longer waits for ever */
+#define MAX_SPAN_DAYS	36500
+#define MAX_SPAN_US		(MAX_SPAN_DAYS * USECS_PER_DAY)
 
 PG_FUNCTION_INFO_V1(dlock_acquire);
+PG_FUNCTION_INFO_V1(dlock_lock);
+PG_FUNCTION_INFO_V1(dlock_watch);
 PG_FUNCTION_INFO_V1(dlock_refresh);
 PG_FUNCTION_INFO_V1(dlock_release);
 PG_FUNCTION_INFO_V1(dlock_check);
@@ -73,7 +77,7 @@ dlock_funcs_check_key(const char *key, int keylen)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"key\" of a lock must not be empty")));
-	check_length("key", keylen, MAX_KEY);
+	check_length("key", keylen, DLOCK_MAX_KEY);
 }
 
 static char *
@@ -146,6 +150,35 @@ get_ttl(FunctionCallInfo fcinfo, int argno)
 	return ttl;
 }
 
+/* A span of time that may be zero. */
+static int64
+get_span(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	int64		us;
+
+	if (PG_ARGISNULL(argno))
+		null_argument(name);
+	us = interval_us(PG_GETARG_INTERVAL_P(argno), name);
+	if (us < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"%s\" of a lock must not be negative", name)));
+	if (us > MAX_SPAN_US)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"%s\" of a lock is out of range", name),
+				 errdetail("The limit is %d days.", MAX_SPAN_DAYS)));
+	return us;
+}
+
+static bool
+get_flag(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	if (PG_ARGISNULL(argno))
+		null_argument(name);
+	return PG_GETARG_BOOL(argno);
+}
+
 /* By version, by owner, or both. */
 static void
 get_claim(FunctionCallInfo fcinfo, int version_arg, int owner_arg,
@@ -159,7 +192,7 @@ get_claim(FunctionCallInfo fcinfo, int version_arg, int owner_arg,
 		request->claim.version = PG_GETARG_INT64(version_arg);
 	}
 	if (owner_arg >= 0)
-		request->claim.owner = get_text(fcinfo, owner_arg, "owner", MAX_OWNER);
+		request->claim.owner = get_text(fcinfo, owner_arg, "owner", DLOCK_MAX_OWNER);
 	if (op != DLOCK_ACQUIRE && !request->claim.by_version &&
 		request->claim.owner == NULL)
 		ereport(ERROR,
@@ -189,6 +222,45 @@ dlock_funcs_prevent_read_only(const char *what)
  * Functions
  */
 
+/* The arguments that dlock_acquire and dlock_lock share. */
+static void
+get_acquire(FunctionCallInfo fcinfo, DlockRequest *request)
+{
+	get_key(fcinfo, request);
+	request->ttl = get_ttl(fcinfo, 1);
+	if (request->ttl == 0)
+		request->ttl = (int64) Min(dlock_default_ttl, dlock_max_ttl) * 1000;
+	get_claim(fcinfo, -1, 2, DLOCK_ACQUIRE, request);
+	request->value = get_text(fcinfo, 3, "value", MAX_VALUE);
+	request->wait = PG_ARGISNULL(4) ? DLOCK_NEVER : get_span(fcinfo, 4, "wait");
+	if (PG_ARGISNULL(5))
+		null_argument("priority");
+	request->claim.priority = PG_GETARG_INT32(5);
+	if (request->claim.priority < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"priority\" of a lock must not be negative")));
+	request->cleanup = get_span(fcinfo, 6, "cleanup");
+	request->claim.force = get_flag(fcinfo, 7, "force");
+	request->session = get_flag(fcinfo, 8, "session");
+}
+
+/* True if it was granted; an error if the holder was asked and did not yield. */
+static bool
+do_acquire(const DlockRequest *request, DlockResult *result)
+{
+	dlock_lock_execute(request, result);
+	if (result->answer == DLOCK_IS_REFUSED)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("the holder of lock \"%s\" did not yield in time",
+						pnstrdup(request->key, request->keylen)),
+				 errdetail("It is still held with version %lld, by a lower priority.",
+						   (long long) result->version),
+				 errhint("Try again, or take it with force => true.")));
+	return result->answer == DLOCK_IS_GRANTED;
+}
+
 Datum
 dlock_acquire(PG_FUNCTION_ARGS)
 {
@@ -196,18 +268,60 @@ dlock_acquire(PG_FUNCTION_ARGS)
 	DlockResult result;
 
 	dlock_funcs_prevent_read_only("dlock_acquire()");
-
-	get_key(fcinfo, &request);
-	request.ttl = get_ttl(fcinfo, 1);
-	if (request.ttl == 0)
-		request.ttl = (int64) Min(dlock_default_ttl, dlock_max_ttl) * 1000;
-	get_claim(fcinfo, -1, 2, DLOCK_ACQUIRE, &request);
-	request.value = get_text(fcinfo, 3, "value", MAX_VALUE);
-
-	dlock_lock_execute(&request, &result);
-	if (result.answer != DLOCK_IS_GRANTED)
+	get_acquire(fcinfo, &request);
+	if (!do_acquire(&request, &result))
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(result.version);
+}
+
+/*
+ * CALL dlock_lock(): the same, but a long wait keeps no snapshot, so that it
+ * is not in the way of VACUUM.  That works where the CALL is not part of a
+ * larger transaction and that does not use one snapshot throughout.
+ */
+Datum
+dlock_lock(PG_FUNCTION_ARGS)
+{
+	CallContext *call = castNode(CallContext, fcinfo->context);
+	DlockRequest request = {0};
+	DlockResult result;
+	TupleDesc	desc;
+	Datum		version = (Datum) 0;
+	bool		isnull = true;
+
+	dlock_funcs_prevent_read_only("dlock_lock()");
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type of dlock_lock must be a row type");
+
+	get_acquire(fcinfo, &request);
+	request.without_snapshot = !call->atomic && !IsolationUsesXactSnapshot();
+	if (do_acquire(&request, &result))
+	{
+		version = Int64GetDatum(result.version);
+		isnull = false;
+	}
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
+													  &version, &isnull)));
+}
+
+/* Writes nothing, so a read-only transaction may watch; a standby cannot tell. */
+Datum
+dlock_watch(PG_FUNCTION_ARGS)
+{
+	DlockRequest request = {0};
+	bool		is_held = !PG_ARGISNULL(1);
+	int64		version = is_held ? PG_GETARG_INT64(1) : 0;
+	int64		timeout;
+
+	dlock_shmem_require();
+	if (RecoveryInProgress())
+		dlock_funcs_prevent_read_only("dlock_watch()");
+
+	get_key(fcinfo, &request);
+	timeout = PG_ARGISNULL(2) ? DLOCK_NEVER : get_span(fcinfo, 2, "timeout");
+	if (!dlock_lock_watch(request.key, request.keylen, is_held, &version, timeout))
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(version);
 }
 
 Datum
@@ -237,6 +351,8 @@ answer_text(DlockAnswer answer)
 			return CStringGetTextDatum("released");
 		case DLOCK_IS_HELD:
 			return CStringGetTextDatum("held");
+		case DLOCK_IS_PREEMPTING:
+			return CStringGetTextDatum("preempting");
 		case DLOCK_IS_NOT_HELD:
 			return CStringGetTextDatum("not_held");
 		case DLOCK_IS_HELD_BY_OTHER:
@@ -322,31 +438,9 @@ dlock_fence(PG_FUNCTION_ARGS)
 }
 
 /*
- * The administrator's way round the holder.  The one event that is sent by
- * the caller's own transaction: it is rare, and must not be sent if that
- * rolls back.
+ * The administrator's way round the holder.  The event is sent by the
+ * caller's own transaction: it must not be sent if that rolls back.
  */
-static void
-notify_forced(const char *key, int64 version, const char *role, const char *reason)
-{
-	StringInfoData event;
-
-	initStringInfo(&event);
-	appendStringInfoString(&event, "{\"event\": \"forced\", \"key\": ");
-	escape_json(&event, key);
-	appendStringInfo(&event, ", \"version\": " INT64_FORMAT ", \"by\": ", version);
-	escape_json(&event, role);
-
-	/* an escaped key and reason may be too much for a notification */
-	if (event.len + 6 * strlen(reason) < 7900)
-	{
-		appendStringInfoString(&event, ", \"reason\": ");
-		escape_json(&event, reason);
-	}
-	appendStringInfoChar(&event, '}');
-	Async_Notify(CHANNEL, event.data);
-}
-
 Datum
 dlock_force_release(PG_FUNCTION_ARGS)
 {
@@ -375,6 +469,6 @@ dlock_force_release(PG_FUNCTION_ARGS)
 			(errmsg("lock \"%s\" with version %lld was forcibly released by role \"%s\"",
 					key, (long long) result.version, role),
 			 errdetail("Reason: %s", reason)));
-	notify_forced(key, result.version, role, reason);
+	dlock_event_forced(key, result.version, GetUserId(), reason);
 	PG_RETURN_INT64(result.version);
 }

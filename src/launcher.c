@@ -154,6 +154,17 @@ say_goodbye(int code, Datum arg)
 	dlock_shmem->launcher_latch = NULL;
 }
 
+/* When a visit to this database is due. */
+static int64
+due_at(DlockDatabase *db)
+{
+	if (pg_atomic_read_u32(&db->events) != 0)
+		return 0;
+	if (dlock_reap_interval == 0)
+		return DLOCK_NEVER;
+	return Max((int64) pg_atomic_read_u64(&db->due), db->not_before);
+}
+
 /* How long until the next database is due; runs those that are. */
 static int64
 run_due(void)
@@ -170,7 +181,7 @@ run_due(void)
 
 		if (!OidIsValid(db->dboid))
 			continue;
-		due = Max((int64) pg_atomic_read_u64(&db->due), db->not_before);
+		due = due_at(db);
 		now = dlock_clock_now();
 		if (due <= now)
 		{
@@ -180,9 +191,10 @@ run_due(void)
 			if (!ended)
 			{
 				db->not_before = now + RETRY_US;
+				pg_atomic_write_u32(&db->events, 0);
 				read_databases(false);
 			}
-			due = Max((int64) pg_atomic_read_u64(&db->due), db->not_before);
+			due = due_at(db);
 		}
 		sleep = Min(sleep, Max(due - now, 0));
 	}
@@ -208,10 +220,7 @@ dlock_launcher_main(Datum arg)
 
 	for (;;)
 	{
-		int64		sleep = MAX_SLEEP_US;
-
-		if (dlock_reap_interval > 0)
-			sleep = run_due();
+		int64		sleep = run_due();
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 (long) (sleep / 1000) + 1, PG_WAIT_EXTENSION);

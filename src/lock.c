@@ -15,19 +15,33 @@
  * and the reaper never wait in 3; the holder's own operations do, as any
  * UPDATE would.
  *
+ * An acquire that may wait does so outside of all that: it enters the queue
+ * (wait.c) and tries again whenever it is woken or a time is up, and gets
+ * further than 2 only when it is its turn.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "tcop/pquery.h"
+#include "utils/portal.h"
+#include "utils/snapmgr.h"
+#include "utils/timeout.h"
 
 #include "clock.h"
+#include "deadlock.h"
+#include "events.h"
 #include "guc.h"
 #include "lock.h"
+#include "session.h"
 #include "shmem.h"
 #include "store.h"
 #include "version.h"
+#include "wait.h"
 #include "xact.h"
 
 static LockTupleMode
@@ -72,7 +86,8 @@ fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 
 	grant->value = request->value;
 	grant->ttl = request->ttl;
 	grant->cleanup = request->cleanup;
-	grant->priority = request->priority;
+	grant->priority = request->claim.priority;
+	grant->pid = request->session ? MyProcPid : 0;
 	grant->acquired_at = now;
 	grant->refreshed_at = now;
 	grant->expires_at = now + request->ttl;
@@ -81,7 +96,6 @@ fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 
 static void
 granted(DlockResult *result, const DlockGrant *grant)
 {
-	result->answer = DLOCK_IS_GRANTED;
 	result->version = grant->version;
 	result->expires = grant->expires_at;
 	dlock_shmem_report_due(grant->expires_at);
@@ -92,20 +106,25 @@ static bool
 add_row(const DlockStore *store, const DlockKey *key,
 		const DlockRequest *request, DlockResult *result)
 {
+	int			note = dlock_xact_note(key->hash);
 	DlockGrant	grant;
 
 	if (!dlock_store_begin_insert(store, key))
+	{
+		dlock_xact_unnote(note);
 		return false;
+	}
 	fill_grant(&grant, request, dlock_version_next(store), dlock_clock_now());
 	dlock_store_end_insert(store, key, &grant);
 	granted(result, &grant);
+	dlock_xact_noted(note, false, true, grant.expires_at);
 	return true;
 }
 
 /* Step 5 for a row that we have locked. */
 static DlockWrite
 apply(const DlockStore *store, const DlockKey *key, DlockRow *row,
-	  const DlockRequest *request, DlockAction action, int64 now,
+	  const DlockRequest *request, DlockAction action, int64 now, int note,
 	  DlockResult *result)
 {
 	DlockGrant	grant;
@@ -117,6 +136,7 @@ apply(const DlockStore *store, const DlockKey *key, DlockRow *row,
 			fill_grant(&grant, request, dlock_version_next(store), now);
 			dlock_store_grant(store, key, row, &grant);
 			granted(result, &grant);
+			dlock_xact_noted(note, false, true, grant.expires_at);
 			return DLOCK_WROTE_GRANT;
 
 		case DLOCK_DO_RENEW:
@@ -126,16 +146,19 @@ apply(const DlockStore *store, const DlockKey *key, DlockRow *row,
 				fill_grant(&grant, request, row->state.version, now);
 				dlock_store_grant(store, key, row, &grant);
 				granted(result, &grant);
+				dlock_xact_noted(note, true, false, grant.expires_at);
 				return DLOCK_WROTE_GRANT;
 			}
 			ttl = request->ttl != 0 ? request->ttl : row->ttl;
 			dlock_store_renew(store, key, row, ttl, now);
 			result->expires = now + ttl;
 			dlock_shmem_report_due(result->expires);
+			dlock_xact_noted(note, false, false, result->expires);
 			return ttl > row->ttl ? DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
 
 		case DLOCK_DO_CLEAR:
 			dlock_store_clear(store, key, row, now);
+			dlock_session_released(key);
 			dlock_shmem_report_due(now + DLOCK_LINGER_US);
 			return request->claim.op == DLOCK_FORCE ?
 				DLOCK_WROTE_OTHER : DLOCK_WROTE_LAZY;
@@ -149,43 +172,48 @@ apply(const DlockStore *store, const DlockKey *key, DlockRow *row,
 			break;
 	}
 
-	/* the lock on the row is all */
+	/* the lock on the row is all, and stands in others' way */
+	dlock_xact_noted(note, true, false, DLOCK_NEVER);
 	return DLOCK_WROTE_LAZY;
 }
 
-void
-dlock_lock_execute(const DlockRequest *request, DlockResult *result)
+/*
+ * One try.  Leaves in "row" what was found, for those who have to wait.
+ */
+static void
+try_once(const DlockKey *key, const DlockRequest *request,
+		 const DlockClaim *claim, DlockRow *row, DlockResult *result)
 {
-	const DlockClaim *claim = &request->claim;
-	bool		may_wait = claim->op != DLOCK_ACQUIRE && claim->op != DLOCK_REAP;
+	bool		may_wait = claim->op != DLOCK_ACQUIRE &&
+		claim->op != DLOCK_REAP && claim->pid == 0;
 	DlockWrite	wrote = DLOCK_WROTE_NOTHING;
 	DlockStore	store;
-	DlockKey	key;
 
 	dlock_xact_enter();
 	dlock_store_open(&store, claim->op != DLOCK_CHECK, false);
-	dlock_store_key(&key, request->key, request->keylen);
 
 	for (;;)
 	{
-		DlockRow	row;
 		DlockVerdict verdict;
 		DlockAction locked_for;
 		DlockLocked locked;
 		int64		now;
+		int			note;
 
 		CHECK_FOR_INTERRUPTS();
 
-		dlock_store_find(&store, &key,
+		dlock_store_find(&store, key,
 						 claim->op == DLOCK_ACQUIRE ? DLOCK_FIND_HINT : DLOCK_FIND_COMMITTED,
-						 &row);
-		if (claim->op == DLOCK_ACQUIRE && waited_for_reaper(&row))
+						 row);
+		if (claim->op == DLOCK_ACQUIRE && waited_for_reaper(row))
 			continue;
+		if (claim->op == DLOCK_CHECK && row->state.held)
+			row->state.asked = dlock_wait_asked(key, row->state.version, NULL);
 
-		verdict = dlock_fsm_decide(&row.state, claim, dlock_clock_now());
+		verdict = dlock_fsm_decide(&row->state, claim, dlock_clock_now());
 		result->answer = verdict.answer;
-		result->version = row.state.version;
-		result->expires = row.state.expires;
+		result->version = row->state.version;
+		result->expires = row->state.expires;
 		if (verdict.action == DLOCK_DO_NOTHING)
 			break;
 
@@ -195,16 +223,19 @@ dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 			dlock_version_prepare(&store);
 		}
 
-		if (!row.state.exists)
+		if (!row->state.exists)
 		{
-			if (!add_row(&store, &key, request, result))
+			if (!add_row(&store, key, request, result))
 				continue;
 			wrote = DLOCK_WROTE_GRANT;
 			break;
 		}
 
-		locked = dlock_store_lock(&store, &row, lock_mode(verdict.action),
+		note = dlock_xact_note(key->hash);
+		locked = dlock_store_lock(&store, row, lock_mode(verdict.action),
 								  may_wait ? LockWaitBlock : LockWaitSkip);
+		if (locked != DLOCK_LOCKED)
+			dlock_xact_unnote(note);
 		if (locked == DLOCK_LOCK_CHANGED)
 			continue;
 		if (locked == DLOCK_LOCK_BUSY)
@@ -217,17 +248,263 @@ dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 		 * Ours now, and so settled as far as we are concerned: whoever was
 		 * changing it has rolled back, or is doing what our lock allows.
 		 */
-		row.state.unsettled = false;
+		row->state.unsettled = false;
 		locked_for = verdict.action;
 		now = dlock_clock_now();
-		verdict = dlock_fsm_decide(&row.state, claim, now);
+		verdict = dlock_fsm_decide(&row->state, claim, now);
 		if (verdict.action != DLOCK_DO_NOTHING && verdict.action != locked_for)
 			continue;			/* needs another lock */
 		result->answer = verdict.answer;
-		wrote = apply(&store, &key, &row, request, verdict.action, now, result);
+		wrote = apply(&store, key, row, request, verdict.action, now, note, result);
+		if (verdict.preempts)
+			dlock_event_forced(pnstrdup(key->data, key->len), row->state.version,
+							   claim->role, NULL);
 		break;
 	}
 
+	if (result->answer == DLOCK_IS_GRANTED && request->session)
+		dlock_session_add(key, claim->role, result->version);
+
 	dlock_store_close(&store);
 	dlock_xact_leave(wrote);
+}
+
+/*
+ * Waiting
+ */
+
+static void
+leave_queue(int code, Datum arg)
+{
+	dlock_wait_leave(false);
+	if (LockTimeout > 0)
+		disable_timeout(LOCK_TIMEOUT, true);
+}
+
+/* Sleep without the snapshot of the CALL that we are in. */
+static void
+sleep_until(int64 until, bool without_snapshot)
+{
+	if (without_snapshot)
+		ForgetPortalSnapshots();
+	dlock_wait_sleep(until);
+	if (without_snapshot)
+		EnsurePortalSnapshotExists();
+}
+
+/*
+ * When to look for a deadlock next.  A suspicion is confirmed soon, with what
+ * has been seen since then; otherwise it is less and less likely that one
+ * comes about, which takes somebody that waits for us elsewhere.
+ */
+typedef struct DeadlockWatch
+{
+	int64		next;			/* lease time */
+	int64		pause;
+	int64		suspected_at;	/* 0: not suspected */
+	int			doubts;			/* how often it was not confirmed */
+} DeadlockWatch;
+
+#define CONFIRM_US		INT64CONST(10000)
+#define MAX_DOUBTS		5
+#define MAX_PAUSE_US	INT64CONST(60000000)
+
+static void
+watch_deadlock(DeadlockWatch *watch, int64 now)
+{
+	bool		suspected;
+
+	if (now < watch->next)
+		return;
+
+	dlock_deadlock_check(watch->suspected_at, &suspected);
+
+	/* not even with old knowledge, or not confirmed for long */
+	if (watch->suspected_at == 0 ? !suspected : ++watch->doubts > MAX_DOUBTS)
+	{
+		watch->suspected_at = 0;
+		watch->pause = Min(watch->pause * 2, MAX_PAUSE_US);
+		watch->next = now + watch->pause;
+		return;
+	}
+	if (watch->suspected_at == 0)
+	{
+		watch->suspected_at = now;
+		watch->doubts = 0;
+	}
+	watch->next = now + CONFIRM_US;
+}
+
+/*
+ * When the waiter should look again by itself: at the expiry, if it is known,
+ * or when the holder's time to yield is up.  Those who do not have the turn
+ * do not all come at the same moment.
+ */
+static int64
+look_again_at(const DlockRow *row, const DlockResult *result, int position,
+			  int64 yield_by)
+{
+	if (result->answer == DLOCK_IS_ASKED)
+		return Min(yield_by, row->state.expires);
+	if (!row->state.held || TransactionIdIsValid(row->pending))
+		return DLOCK_NEVER;		/* a transaction's end will wake us */
+	return row->state.expires + Min(position, 100) * INT64CONST(1000);
+}
+
+/* Try again and again until it is granted, refused, or the time is up. */
+static void
+wait_in_queue(const DlockKey *key, const DlockRequest *request,
+			  DlockClaim *claim, DlockRow *row, DlockResult *result, int64 began)
+{
+	DeadlockWatch watch = {0};
+
+	watch.pause = DeadlockTimeout * INT64CONST(1000);
+	watch.next = began + watch.pause;
+
+	for (;;)
+	{
+		int			position = dlock_wait_rearm();
+		int64		yield_by;
+		int64		wake_at;
+		int64		now;
+
+		CHECK_FOR_INTERRUPTS();
+
+		claim->behind = position > 0;
+		try_once(key, request, claim, row, result);
+		if (result->answer != DLOCK_IS_BUSY && result->answer != DLOCK_IS_ASKED)
+			break;
+
+		now = dlock_clock_now();
+		if (result->answer == DLOCK_IS_BUSY)
+		{
+			claim->asked_version = 0;
+			if (now >= claim->until)
+				break;
+		}
+		else if (claim->asked_version != result->version)
+		{
+			/* a holder is asked once; another holder anew */
+			claim->asked_version = result->version;
+			claim->asked_at = now;
+		}
+
+		yield_by = dlock_fsm_yield_by(&row->state, claim, now);
+		wake_at = look_again_at(row, result, position, yield_by);
+		dlock_wait_publish(row, wake_at, claim->asked_version, claim->asked_at,
+						   yield_by);
+		watch_deadlock(&watch, now);
+		sleep_until(Min(Min(wake_at, claim->until), watch.next),
+					request->without_snapshot);
+	}
+}
+
+static void
+wait_for_turn(const DlockKey *key, const DlockRequest *request,
+			  DlockClaim *claim, DlockRow *row, DlockResult *result)
+{
+	int64		began = dlock_clock_now();
+
+	PG_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
+	{
+		dlock_wait_enter(key, DLOCK_WAIT_TURN, claim->role, claim->owner,
+						 claim->priority, began, claim->until);
+		if (LockTimeout > 0)
+			enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
+		wait_in_queue(key, request, claim, row, result, began);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
+
+	dlock_wait_leave(result->answer == DLOCK_IS_GRANTED);
+	if (LockTimeout > 0)
+		disable_timeout(LOCK_TIMEOUT, false);
+}
+
+static void
+acquire(const DlockKey *key, const DlockRequest *request, DlockRow *row,
+		DlockResult *result)
+{
+	DlockClaim	claim = request->claim;
+	int64		now = dlock_clock_now();
+
+	claim.until = request->wait == DLOCK_NEVER ? DLOCK_NEVER : now + request->wait;
+	claim.behind = dlock_wait_others_first(key, claim.priority);
+	try_once(key, request, &claim, row, result);
+	if (request->wait > 0 &&
+		(result->answer == DLOCK_IS_BUSY || result->answer == DLOCK_IS_ASKED))
+		wait_for_turn(key, request, &claim, row, result);
+}
+
+void
+dlock_lock_execute(const DlockRequest *request, DlockResult *result)
+{
+	DlockKey	key;
+	DlockRow	row;
+
+	dlock_store_key(&key, request->key, request->keylen);
+	if (request->claim.op == DLOCK_ACQUIRE)
+		acquire(&key, request, &row, result);
+	else
+		try_once(&key, request, &request->claim, &row, result);
+}
+
+/* Look again and again until the version differs or the time is up. */
+static bool
+watch_version(const DlockKey *key, bool is_held, int64 *version, int64 until)
+{
+	for (;;)
+	{
+		DlockStore	store;
+		DlockRow	row;
+		int64		wake_at;
+		int64		now;
+		bool		held;
+
+		(void) dlock_wait_rearm();
+		CHECK_FOR_INTERRUPTS();
+
+		dlock_store_open(&store, false, false);
+		dlock_store_find(&store, key, DLOCK_FIND_COMMITTED, &row);
+		dlock_store_close(&store);
+
+		now = dlock_clock_now();
+		held = dlock_fsm_is_live(&row.state, now);
+		if (held != is_held || (held && row.state.version != *version) || now >= until)
+		{
+			*version = row.state.version;
+			return held;
+		}
+
+		wake_at = held ? row.state.expires : DLOCK_NEVER;
+		row.pending = InvalidTransactionId;
+		dlock_wait_publish(&row, wake_at, 0, 0, 0);
+		dlock_wait_sleep(Min(wake_at, until));
+	}
+}
+
+/*
+ * Wait until the key has another version than the given one, or none if it
+ * had one, or the time is up.  Returns whether it is held, and the version.
+ */
+bool
+dlock_lock_watch(const char *keydata, int keylen, bool is_held, int64 *version,
+				 int64 timeout)
+{
+	DlockKey	key;
+	bool		held;
+
+	dlock_store_key(&key, keydata, keylen);
+
+	PG_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
+	{
+		int64		began = dlock_clock_now();
+		int64		until = timeout == DLOCK_NEVER ? DLOCK_NEVER : began + timeout;
+
+		dlock_wait_enter(&key, DLOCK_WAIT_CHANGE, GetUserId(), NULL, 0, began, until);
+		held = watch_version(&key, is_held, version, until);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
+
+	dlock_wait_leave(false);
+	return held;
 }

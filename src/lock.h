@@ -19,8 +19,12 @@ typedef struct DlockRequest
 	/* for a grant; a renewal takes the TTL */
 	int64		ttl;			/* us; 0 = the grant's own */
 	const char *value;
-	int32		priority;
 	int64		cleanup;		/* us */
+	bool		session;		/* ends with our connection */
+
+	/* how to wait for it */
+	int64		wait;			/* us; DLOCK_NEVER = without limit */
+	bool		without_snapshot;	/* the caller is a procedure */
 } DlockRequest;
 
 typedef struct DlockResult
@@ -31,5 +35,7 @@ typedef struct DlockResult
 } DlockResult;
 
 extern void dlock_lock_execute(const DlockRequest *request, DlockResult *result);
+extern bool dlock_lock_watch(const char *key, int keylen, bool is_held,
+							 int64 *version, int64 timeout);
 
 #endif							/* DLOCK_LOCK_H */

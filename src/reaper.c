@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * reaper.c
- *	  One pass over the locks of one database.
+ *	  One visit to one database: tells the holders who were asked to yield,
+ *	  and makes a pass over the locks.
  *
  * A pass reads the table from where the last one stopped, and asks the engine
  * to remove what has expired, and what has been free for so long that nobody
@@ -22,8 +23,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "commands/async.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -32,18 +31,19 @@
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
-#include "utils/json.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
 
 #include "clock.h"
+#include "events.h"
 #include "guc.h"
 #include "lock.h"
 #include "reaper.h"
 #include "shmem.h"
 #include "store.h"
+#include "wait.h"
 
 #define BATCH_ROWS		200
 #define PASS_US			INT64CONST(1000000)	/* leave after this long */
@@ -98,22 +98,31 @@ collect(const DlockStore *store, HeapTuple tuple, void *arg)
 static void
 notify_expired(const Expired *expired, int n)
 {
-	StringInfoData event;
-
 	if (n == 0)
 		return;
 
 	StartTransactionCommand();
-	initStringInfo(&event);
 	for (int i = 0; i < n; i++)
-	{
-		resetStringInfo(&event);
-		appendStringInfoString(&event, "{\"event\": \"expired\", \"key\": ");
-		escape_json(&event, expired[i].key);
-		appendStringInfo(&event, ", \"version\": " INT64_FORMAT "}", expired[i].version);
-		Async_Notify("dlock", event.data);
-	}
+		dlock_event_expired(expired[i].key, expired[i].version);
 	CommitTransactionCommand();
+}
+
+/* Tell the holders that have been asked to yield. */
+static void
+notify_asked(DlockDatabase *db)
+{
+	DlockWaiter *waiter = palloc(sizeof(DlockWaiter));
+
+	pg_atomic_write_u32(&db->events, 0);
+	pg_memory_barrier();
+	while (dlock_wait_take_announcement(db->dboid, waiter))
+	{
+		StartTransactionCommand();
+		dlock_event_preempt(waiter->key, waiter->asked_version, waiter->role,
+							waiter->priority, waiter->yield_by);
+		CommitTransactionCommand();
+	}
+	pfree(waiter);
 }
 
 /*
@@ -230,7 +239,6 @@ run_pass(DlockDatabase *db)
 	db->not_before = dlock_clock_now() + pause;
 	if (next != DLOCK_NEVER)
 		dlock_shmem_report_due(next);
-	db->pass_ended = true;
 }
 
 void
@@ -249,5 +257,8 @@ dlock_reaper_main(Datum arg)
 	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_OVERRIDE);
 	pgstat_report_appname("dlock reaper");
 
-	run_pass(db);
+	notify_asked(db);
+	if (dlock_reap_interval > 0 && dlock_clock_now() >= db->not_before)
+		run_pass(db);
+	db->pass_ended = true;
 }

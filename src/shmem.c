@@ -7,10 +7,12 @@
  * Nothing here is needed for correctness across a crash: all of it is
  * rebuilt empty, and the table decides.
  *
- * LWLocks: one for the array of databases, and a fixed number of partition
- * locks that keys are spread over by their hash.  A partition lock is held
- * for the insertion of an index entry, and for a lookup that must not miss
- * one (see store.c).  No other LWLock of ours is taken while one is held.
+ * LWLocks: one for the array of databases; a fixed number of partition locks
+ * that keys are spread over by their hash, held for the insertion of an index
+ * entry and for a lookup that must not miss one (store.c); and one for each
+ * bucket of the queue (wait.c).  No two kinds are held together, except that
+ * the deadlock lock, which makes checks one at a time, comes before the
+ * buckets' locks and those of PostgreSQL's lock manager.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,8 +26,16 @@
 
 #include "clock.h"
 #include "shmem.h"
+#include "wait.h"
 
 #define DLOCK_PARTITIONS	64
+
+/* the array of LWLocks */
+#define DATABASE_LOCK			0
+#define DEADLOCK_LOCK			1
+#define FIRST_PARTITION_LOCK	2
+#define FIRST_BUCKET_LOCK		(FIRST_PARTITION_LOCK + DLOCK_PARTITIONS)
+#define NLOCKS					(FIRST_BUCKET_LOCK + DLOCK_WAIT_BUCKETS)
 
 DlockShmem *dlock_shmem = NULL;
 
@@ -41,7 +51,8 @@ request(void)
 		prev_shmem_request();
 
 	RequestAddinShmemSpace(MAXALIGN(sizeof(DlockShmem)));
-	RequestNamedLWLockTranche("dlock", 1 + DLOCK_PARTITIONS);
+	RequestAddinShmemSpace(MAXALIGN(dlock_wait_shmem_size()));
+	RequestNamedLWLockTranche("dlock", NLOCKS);
 }
 
 static void
@@ -67,12 +78,14 @@ startup(void)
 
 			pg_atomic_init_u64(&db->incarnation, 0);
 			pg_atomic_init_u64(&db->due, DLOCK_NEVER);
+			pg_atomic_init_u32(&db->events, 0);
 			pg_atomic_init_u32(&db->reap_xid, InvalidTransactionId);
 		}
 		for (int i = 0; i < DLOCK_HINTS; i++)
 			pg_atomic_init_u64(&dlock_shmem->hints[i], 0);
 		dlock_clock_init(dlock_shmem);
 	}
+	dlock_wait_shmem_init(&locks[FIRST_BUCKET_LOCK], found);
 
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -101,13 +114,19 @@ dlock_shmem_require(void)
 LWLock *
 dlock_shmem_database_lock(void)
 {
-	return &locks[0].lock;
+	return &locks[DATABASE_LOCK].lock;
+}
+
+LWLock *
+dlock_shmem_deadlock_lock(void)
+{
+	return &locks[DEADLOCK_LOCK].lock;
 }
 
 LWLock *
 dlock_shmem_partition(uint64 hash)
 {
-	return &locks[1 + (hash >> 20) % DLOCK_PARTITIONS].lock;
+	return &locks[FIRST_PARTITION_LOCK + (hash >> 20) % DLOCK_PARTITIONS].lock;
 }
 
 /*
@@ -140,6 +159,7 @@ dlock_shmem_database(Oid dboid)
 	{
 		pg_atomic_write_u64(&db->incarnation, 0);
 		pg_atomic_write_u64(&db->due, DLOCK_NEVER);
+		pg_atomic_write_u32(&db->events, 0);
 		pg_atomic_write_u32(&db->reap_xid, InvalidTransactionId);
 		db->not_before = 0;
 		db->next_block = 0;
@@ -179,4 +199,18 @@ dlock_shmem_report_due(int64 when)
 			break;
 		}
 	}
+}
+
+/* Tell the launcher that a holder of this database is to be told to yield. */
+void
+dlock_shmem_report_event(void)
+{
+	DlockDatabase *db = dlock_shmem_database(MyDatabaseId);
+	Latch	   *latch = dlock_shmem->launcher_latch;
+
+	if (db == NULL)
+		return;
+	pg_atomic_write_u32(&db->events, 1);
+	if (latch != NULL)
+		SetLatch(latch);
 }

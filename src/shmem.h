@@ -32,6 +32,9 @@ typedef struct DlockDatabase
 	/* lease time at which the reaper has something to do, or DLOCK_NEVER */
 	pg_atomic_uint64 due;
 
+	/* are there requests to yield to be announced? */
+	pg_atomic_uint32 events;
+
 	/* the reaper's transaction while it deletes, else InvalidTransactionId */
 	pg_atomic_uint32 reap_xid;
 
@@ -65,8 +68,10 @@ extern DlockShmem *dlock_shmem;
 extern void dlock_shmem_init(void);
 extern void dlock_shmem_require(void);
 extern LWLock *dlock_shmem_database_lock(void);
+extern LWLock *dlock_shmem_deadlock_lock(void);
 extern LWLock *dlock_shmem_partition(uint64 hash);
 extern DlockDatabase *dlock_shmem_database(Oid dboid);
 extern void dlock_shmem_report_due(int64 when);
+extern void dlock_shmem_report_event(void);
 
 #endif							/* DLOCK_SHMEM_H */

@@ -264,6 +264,10 @@ row_state(const DlockStore *store, HeapTuple tuple, DlockState *state)
 	state->role = form->role;
 	state->version = form->version;
 	state->owner = form->held ? row_text(store, tuple, Anum_owner) : NULL;
+	state->priority = form->priority;
+	state->cleanup = form->cleanup;
+	state->pid = form->run == dlock_clock_run() ? form->pid : 0;
+	state->gone = state->pid != 0 && BackendPidGetProc(state->pid) == NULL;
 	state->expires = dlock_clock_effective(form->run, form->expires_at, form->ttl);
 	state->idle_since = dlock_clock_effective(form->run, form->refreshed_at, 0);
 }
@@ -416,6 +420,8 @@ dlock_store_find(const DlockStore *store, const DlockKey *key, DlockFind how,
 		row->tuple = tuple;
 		row->tid = tuple->t_self;
 		row->ttl = FORM(tuple)->ttl;
+		row->is_ours =
+			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
 		row_state(store, tuple, &row->state);
 	}
 }
@@ -441,6 +447,11 @@ dlock_store_lock(const DlockStore *store, DlockRow *row, LockTupleMode mode,
 	tuple.t_self = row->tid;
 	result = heap_lock_tuple(store->heap, &tuple, GetCurrentCommandId(false),
 							 mode, policy, true, &buffer, &tmfd);
+
+	/* who is in the way; of several, nobody in particular */
+	if (result == TM_WouldBlock &&
+		!(tuple.t_data->t_infomask & HEAP_XMAX_IS_MULTI))
+		row->pending = tmfd.xmax;
 	ReleaseBuffer(buffer);
 
 	switch (result)
@@ -477,7 +488,7 @@ form_row(const DlockStore *store, const DlockKey *key, const DlockGrant *grant)
 	values[Anum_cleanup - 1] = Int64GetDatum(grant->cleanup);
 	values[Anum_role - 1] = ObjectIdGetDatum(grant->role);
 	values[Anum_priority - 1] = Int32GetDatum(grant->priority);
-	values[Anum_pid - 1] = Int32GetDatum(0);
+	values[Anum_pid - 1] = Int32GetDatum(grant->pid);
 	values[Anum_held - 1] = BoolGetDatum(true);
 	values[Anum_slot - 1] = Int16GetDatum(EXCLUSIVE_SLOT);
 	values[Anum_key - 1] =
@@ -724,6 +735,7 @@ dlock_store_decode(const DlockStore *store, HeapTuple tuple, DlockKey *key,
 	grant->ttl = form->ttl;
 	grant->cleanup = form->cleanup;
 	grant->priority = form->priority;
+	grant->pid = state->pid;
 	grant->acquired_at = form->acquired_at;
 	grant->refreshed_at = form->refreshed_at;
 	grant->expires_at = state->expires;

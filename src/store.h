@@ -43,6 +43,7 @@ typedef struct DlockGrant
 	int64		ttl;			/* us */
 	int64		cleanup;		/* us */
 	int32		priority;
+	int32		pid;			/* the session that it ends with, or 0 */
 	int64		acquired_at;	/* lease time, as are the next two */
 	int64		refreshed_at;
 	int64		expires_at;
@@ -53,7 +54,8 @@ typedef struct DlockRow
 {
 	DlockState	state;
 	int64		ttl;
-	TransactionId pending;		/* unsettled: who is changing it */
+	bool		is_ours;		/* written by the current transaction */
+	TransactionId pending;		/* who is changing it or has it locked */
 	ItemPointerData tid;
 	HeapTuple	tuple;			/* a copy */
 } DlockRow;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * views.c
- *	  The function behind the view dlock_locks.
+ *	  The functions behind the views dlock_locks and dlock_waiters.
  *
  * Shows the newest committed state and our own changes, not the state of the
  * transaction's snapshot: like every decision about a lock, it is about now.
@@ -27,10 +27,13 @@
 #include "compat.h"
 #include "shmem.h"
 #include "store.h"
+#include "wait.h"
 
 PG_FUNCTION_INFO_V1(dlock_locks_shown);
+PG_FUNCTION_INFO_V1(dlock_waiters_shown);
 
-#define COLUMNS 12
+#define LOCK_COLUMNS	17
+#define WAITER_COLUMNS	7
 
 typedef struct Show
 {
@@ -38,7 +41,21 @@ typedef struct Show
 	int64		now;
 	bool		sees_all;
 	MemoryContext per_row;
+	DlockWaiter asking;
 } Show;
+
+/* owner and value are for members of the role */
+static bool
+may_see(bool sees_all, Oid role)
+{
+	return sees_all || has_privs_of_role(GetUserId(), role);
+}
+
+static bool
+sees_all_stats(void)
+{
+	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+}
 
 static Datum
 interval_datum(int64 us)
@@ -57,17 +74,18 @@ show_row(const DlockStore *store, HeapTuple tuple, void *arg)
 	DlockKey	key;
 	DlockGrant	grant;
 	DlockState	state;
-	Datum		values[COLUMNS];
-	bool		isnull[COLUMNS] = {false};
+	Datum		values[LOCK_COLUMNS];
+	bool		isnull[LOCK_COLUMNS] = {false};
 	bool		hidden;
 	int			n = 0;
 
 	MemoryContextReset(show->per_row);
 	dlock_store_decode(store, tuple, &key, &grant, &state);
 
-	if (state.held && show->now < state.expires)
+	if (dlock_fsm_is_live(&state, show->now))
 	{
-		hidden = !show->sees_all && !has_privs_of_role(GetUserId(), grant.role);
+		hidden = !may_see(show->sees_all, grant.role);
+		state.asked = dlock_wait_asked(&key, grant.version, &show->asking);
 
 		values[n++] = PointerGetDatum(cstring_to_text_with_len(key.data, key.len));
 		values[n++] = Int64GetDatum(grant.version);
@@ -78,14 +96,34 @@ show_row(const DlockStore *store, HeapTuple tuple, void *arg)
 		isnull[n] = hidden || grant.value == NULL;
 		values[n] = isnull[n] ? (Datum) 0 : CStringGetTextDatum(grant.value);
 		n++;
-		values[n++] = CStringGetTextDatum("held");
+		values[n++] = CStringGetTextDatum(state.asked ? "preempting" : "held");
 		values[n++] = Int32GetDatum(grant.priority);
 		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.acquired_at));
 		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.refreshed_at));
 		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.expires_at));
 		values[n++] = interval_datum(state.expires - show->now);
 		values[n++] = interval_datum(grant.ttl);
-		Assert(n == COLUMNS);
+		isnull[n] = grant.pid == 0;
+		values[n++] = Int32GetDatum(grant.pid);
+		if (state.asked)
+		{
+			isnull[n] = !show->asking.has_owner ||
+				!may_see(show->sees_all, show->asking.role);
+			values[n] = isnull[n] ? (Datum) 0 : CStringGetTextDatum(show->asking.owner);
+			n++;
+			values[n++] = Int32GetDatum(show->asking.priority);
+			values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(show->asking.asked_at));
+			values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(show->asking.yield_by));
+		}
+		else
+		{
+			for (int i = 0; i < 4; i++)
+			{
+				isnull[n] = true;
+				values[n++] = (Datum) 0;
+			}
+		}
+		Assert(n == LOCK_COLUMNS);
 
 		tuplestore_putvalues(show->rsinfo->setResult, show->rsinfo->setDesc,
 							 values, isnull);
@@ -107,7 +145,7 @@ dlock_locks_shown(PG_FUNCTION_ARGS)
 
 	show.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	show.now = dlock_clock_now();
-	show.sees_all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+	show.sees_all = sees_all_stats();
 	show.per_row = AllocSetContextCreate(CurrentMemoryContext, "dlock row",
 										 ALLOCSET_DEFAULT_SIZES);
 
@@ -116,5 +154,61 @@ dlock_locks_shown(PG_FUNCTION_ARGS)
 	dlock_store_scan(&store, snapshot, 0, show_row, &show);
 	UnregisterSnapshot(snapshot);
 	dlock_store_close(&store);
+	return (Datum) 0;
+}
+
+/* How many stand before this one for the same key. */
+static int
+count_before(const DlockWaiter *waiters, int i)
+{
+	int			n = 0;
+
+	/* copied bucket by bucket, each in the order of its queue */
+	for (int j = 0; j < i; j++)
+		if (waiters[j].kind == DLOCK_WAIT_TURN &&
+			waiters[j].dboid == waiters[i].dboid &&
+			waiters[j].hash == waiters[i].hash &&
+			strcmp(waiters[j].key, waiters[i].key) == 0)
+			n++;
+	return n;
+}
+
+Datum
+dlock_waiters_shown(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	DlockWaiter *waiters;
+	int			nwaiters;
+	bool		sees_all = sees_all_stats();
+
+	dlock_shmem_require();
+	InitMaterializedSRF(fcinfo, 0);
+
+	waiters = dlock_wait_copy_all(&nwaiters);
+	for (int i = 0; i < nwaiters; i++)
+	{
+		DlockWaiter *waiter = &waiters[i];
+		bool		in_line = waiter->kind == DLOCK_WAIT_TURN;
+		Datum		values[WAITER_COLUMNS];
+		bool		isnull[WAITER_COLUMNS] = {false};
+
+		if (waiter->dboid != MyDatabaseId)
+			continue;
+
+		values[0] = CStringGetTextDatum(waiter->key);
+		values[1] = Int32GetDatum(waiter->pid);
+		isnull[2] = !waiter->has_owner || !may_see(sees_all, waiter->role);
+		values[2] = isnull[2] ? (Datum) 0 : CStringGetTextDatum(waiter->owner);
+		isnull[3] = !in_line;
+		values[3] = Int32GetDatum(waiter->priority);
+		isnull[4] = !in_line;
+		values[4] = Int32GetDatum(in_line ? count_before(waiters, i) + 1 : 0);
+		values[5] = TimestampTzGetDatum(dlock_clock_to_wall(waiter->since));
+		isnull[6] = waiter->until == DLOCK_NEVER;
+		values[6] = isnull[6] ? (Datum) 0 :
+			TimestampTzGetDatum(dlock_clock_to_wall(waiter->until));
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, isnull);
+	}
+	pfree(waiters);
 	return (Datum) 0;
 }

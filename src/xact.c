@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * xact.c
- *	  What dlock does at the end of a transaction: how durable its commit is.
+ *	  What dlock does at the end of a transaction: how durable its commit is,
+ *	  and who is woken by it.
  *
  * A grant must be durable before the client hears of it.  A release need not
  * be: WAL is sequential, so the flush of any later grant carries it along,
@@ -18,6 +19,11 @@
  * two things: the transaction had no id before our first write, and since
  * then the backend has written no WAL but ours.  In doubt nothing is lowered.
  *
+ * Every key that a transaction is about to touch is noted first, so that
+ * those who wait for it are woken at the end, however that comes about.  When
+ * the callbacks for COMMIT and ABORT run, the outcome is visible to all, and
+ * nothing may fail any more: they only set latches.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -26,9 +32,14 @@
 #include "executor/instrument.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
+#include "storage/shmem.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 
 #include "guc.h"
+#include "session.h"
+#include "shmem.h"
+#include "wait.h"
 #include "xact.h"
 
 /* of the current transaction */
@@ -41,6 +52,19 @@ static struct
 	int64		wal_enter;		/* ... before the current operation */
 	int64		wal_ours;		/* WAL records of our operations */
 }			xact;
+
+/* the keys that it has touched, in order; memory is kept for the next one */
+typedef struct Note
+{
+	DlockChange change;
+	SubTransactionId subid;
+} Note;
+
+static Note *notes = NULL;
+static int	nnotes = 0;
+static int	maxnotes = 0;
+
+#define KEEP_NOTES	1024
 
 static bool
 standbys_defined(void)
@@ -66,6 +90,64 @@ dlock_xact_leave(DlockWrite wrote)
 {
 	xact.wrote |= wrote;
 	xact.wal_ours += pgWalUsage.wal_records - xact.wal_enter;
+}
+
+/*
+ * Note that we are about to touch this key.  Until dlock_xact_noted() says
+ * what became of it, all who wait for it will be woken.
+ */
+int
+dlock_xact_note(uint64 hash)
+{
+	Note	   *note;
+
+	if (nnotes == maxnotes)
+	{
+		int			newmax = maxnotes == 0 ? 64 : maxnotes * 2;
+		Size		size = mul_size(newmax, sizeof(Note));
+
+		notes = notes == NULL ?
+			MemoryContextAllocHuge(TopMemoryContext, size) :
+			repalloc_huge(notes, size);
+		maxnotes = newmax;
+	}
+	note = &notes[nnotes];
+	note->change.hash = hash;
+	note->change.wakes_turn = true;
+	note->change.wakes_change = true;
+	note->change.expires = DLOCK_NEVER;
+	note->subid = GetCurrentSubTransactionId();
+	return nnotes++;
+}
+
+/* It was not touched after all. */
+void
+dlock_xact_unnote(int note)
+{
+	Assert(note == nnotes - 1);
+	nnotes = note;
+}
+
+void
+dlock_xact_noted(int note, bool wakes_turn, bool wakes_change, int64 expires)
+{
+	notes[note].change.wakes_turn = wakes_turn;
+	notes[note].change.wakes_change = wakes_change;
+	notes[note].change.expires = expires;
+}
+
+/* Wake those who wait for the keys noted from the given one on. */
+static void
+wake_noted(int first, bool rolled_back)
+{
+	if (nnotes > first && dlock_wait_any())
+		for (int i = first; i < nnotes; i++)
+		{
+			if (rolled_back)
+				notes[i].change.wakes_turn = true;
+			dlock_wait_wake(&notes[i].change);
+		}
+	nnotes = first;
 }
 
 static bool
@@ -127,6 +209,14 @@ xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			wake_noted(0, event == XACT_EVENT_ABORT);
+			dlock_session_at_end(event == XACT_EVENT_COMMIT);
+			if (maxnotes > KEEP_NOTES)
+			{
+				pfree(notes);
+				notes = NULL;
+				maxnotes = 0;
+			}
 			memset(&xact, 0, sizeof(xact));
 			break;
 		default:
@@ -134,10 +224,27 @@ xact_callback(XactEvent event, void *arg)
 	}
 }
 
+static void
+subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+				 SubTransactionId parentSubid, void *arg)
+{
+	int			first = nnotes;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+
+	/* its own and its children's are the last ones */
+	while (first > 0 && notes[first - 1].subid >= mySubid)
+		first--;
+	wake_noted(first, true);
+	dlock_session_at_end(false);
+}
+
 void
 dlock_xact_init(void)
 {
 	RegisterXactCallback(xact_callback, NULL);
+	RegisterSubXactCallback(subxact_callback, NULL);
 }
 
 /*

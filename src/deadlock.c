@@ -1,0 +1,183 @@
+/*-------------------------------------------------------------------------
+ *
+ * deadlock.c
+ *	  Finds those who wait for each other.
+ *
+ * A waiter has published whom it waits for: the process whose open
+ * transaction has the key, or whose session it ends with; or, of a lease,
+ * the owner, who is then found among those who wait under the same name.
+ * What is not in our queue may be waiting in PostgreSQL's own lock manager,
+ * which is asked.
+ *
+ * What a waiter has published was true when it last looked, and nobody wakes
+ * it for every change.  So a circle is only a suspicion: those in it are made
+ * to look again, and it counts if it is still there in what they have seen
+ * since.  The one who finds it gets the error.  Checks are made one at a
+ * time, and he withdraws what he has published, so the others of the circle
+ * find none any more.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+
+#include "deadlock.h"
+#include "shmem.h"
+#include "wait.h"
+
+typedef struct Search
+{
+	DlockWaiter *waiters;		/* as they were at one moment */
+	int			nwaiters;
+	int64		believe_since;	/* older knowledge does not count */
+	int		   *visited;		/* pids */
+	int			nvisited;
+	StringInfoData path;		/* the circle, last step first */
+	int			nsuspects;
+	int		   *suspects;		/* pids in the circle */
+} Search;
+
+static bool reaches_us(Search *search, int pid);
+
+static DlockWaiter *
+find_waiter(Search *search, int pid)
+{
+	for (int i = 0; i < search->nwaiters; i++)
+		if (search->waiters[i].pid == pid)
+			return &search->waiters[i];
+	return NULL;
+}
+
+static void
+add_step(Search *search, int pid, const char *what, int blocker)
+{
+	StringInfoData step;
+
+	initStringInfo(&step);
+	appendStringInfo(&step, "Process %d waits for %s, blocked by process %d.",
+					 pid, what, blocker);
+	if (search->path.len > 0)
+		appendStringInfo(&step, "\n%s", search->path.data);
+	search->path = step;
+	search->suspects[search->nsuspects++] = pid;
+}
+
+static bool
+step_to(Search *search, int pid, const char *what, int blocker)
+{
+	if (!reaches_us(search, blocker))
+		return false;
+	add_step(search, pid, what, blocker);
+	return true;
+}
+
+static bool
+waiter_reaches_us(Search *search, DlockWaiter *waiter)
+{
+	char	   *what = psprintf("lock \"%s\"", waiter->key);
+
+	if (waiter->kind != DLOCK_WAIT_TURN || waiter->looked_at < search->believe_since)
+		return false;
+	if (waiter->blocker_pid != 0)
+		return step_to(search, waiter->pid, what, waiter->blocker_pid);
+	if (!waiter->blocker_has_owner)
+		return false;
+
+	for (int i = 0; i < search->nwaiters; i++)
+	{
+		DlockWaiter *other = &search->waiters[i];
+
+		if (other->kind == DLOCK_WAIT_TURN && other->has_owner &&
+			other->dboid == waiter->dboid && other->role == waiter->blocker_role &&
+			strcmp(other->owner, waiter->blocker_owner) == 0 &&
+			step_to(search, waiter->pid, what, other->pid))
+			return true;
+	}
+	return false;
+}
+
+/* One that waits for something else than our locks. */
+static bool
+process_reaches_us(Search *search, int pid)
+{
+	ArrayType  *blockers;
+	Datum	   *pids;
+	int			npids;
+
+	blockers = DatumGetArrayTypeP(OidFunctionCall1(F_PG_BLOCKING_PIDS,
+												   Int32GetDatum(pid)));
+	deconstruct_array(blockers, INT4OID, sizeof(int32), true, TYPALIGN_INT,
+					  &pids, NULL, &npids);
+	for (int i = 0; i < npids; i++)
+		if (DatumGetInt32(pids[i]) != 0 &&
+			step_to(search, pid, "a lock of PostgreSQL", DatumGetInt32(pids[i])))
+			return true;
+	return false;
+}
+
+static bool
+reaches_us(Search *search, int pid)
+{
+	DlockWaiter *waiter;
+
+	if (pid == MyProcPid)
+		return true;
+	for (int i = 0; i < search->nvisited; i++)
+		if (search->visited[i] == pid)
+			return false;
+	if (search->nvisited == MaxBackends)
+		return false;
+	search->visited[search->nvisited++] = pid;
+
+	waiter = find_waiter(search, pid);
+	return waiter != NULL ?
+		waiter_reaches_us(search, waiter) : process_reaches_us(search, pid);
+}
+
+/*
+ * Look for a circle that we are in.  With knowledge of any age it is only
+ * suspected, and those in it are made to look again; with knowledge from the
+ * given lease time on, it is raised.
+ */
+void
+dlock_deadlock_check(int64 believe_since, bool *suspected)
+{
+	Search		search;
+	DlockWaiter *self;
+
+	memset(&search, 0, sizeof(search));
+	search.believe_since = believe_since;
+	search.visited = palloc(MaxBackends * sizeof(int));
+	search.suspects = palloc((MaxBackends + 1) * sizeof(int));
+
+	LWLockAcquire(dlock_shmem_deadlock_lock(), LW_EXCLUSIVE);
+	search.waiters = dlock_wait_copy_all(&search.nwaiters);
+	self = find_waiter(&search, MyProcPid);
+	*suspected = self != NULL && waiter_reaches_us(&search, self);
+	if (*suspected && believe_since != 0)
+		dlock_wait_withdraw();
+	LWLockRelease(dlock_shmem_deadlock_lock());
+
+	if (*suspected && believe_since != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+				 errmsg("deadlock detected"),
+				 errdetail("%s", search.path.data),
+				 errhint("Acquire several locks always in the same order.")));
+
+	for (int i = 0; i < search.nsuspects; i++)
+		if (search.suspects[i] != MyProcPid)
+			dlock_wait_wake_pid(search.suspects[i]);
+
+	pfree(search.waiters);
+	pfree(search.suspects);
+	pfree(search.visited);
+}

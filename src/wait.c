@@ -1,0 +1,522 @@
+/*-------------------------------------------------------------------------
+ *
+ * wait.c
+ *	  The queue of those who wait for a key.
+ *
+ * Every backend has one entry in shared memory, so nothing can overflow.
+ * Entries hang in buckets by the hash of their key, each bucket in the order
+ * in which its entries are served: higher priority first, and within a
+ * priority by arrival.  Who comes first among the entries of one key has the
+ * turn; only he tries to get the lock, and everybody who is not in the queue
+ * stands behind it.
+ *
+ * No wakeup is lost.  A waiter enters the queue, then looks at the row, then
+ * sleeps.  Whoever frees the row first makes that visible and then looks into
+ * the queue (at the end of his transaction, xact.c).  So either the waiter
+ * sees the row free, or the other one sees the waiter.  He sets the waiter's
+ * flag before its latch; the waiter clears its flag before it looks at the
+ * row and does not sleep if it is set, because a latch alone may be reset by
+ * CHECK_FOR_INTERRUPTS().
+ *
+ * Only the one whose turn it is is woken.  If he leaves without the lock, he
+ * passes the turn on: he may have been woken already.
+ *
+ * A bucket's lock is never held across heap access or sleep, and no other
+ * lock is taken under it, except by dlock_wait_copy_all(), which takes all of
+ * them in order.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "libpq/libpq.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/shmem.h"
+#include "access/subtrans.h"
+#include "access/transam.h"
+#include "utils/wait_event.h"
+
+#include "clock.h"
+#include "compat.h"
+#include "shmem.h"
+#include "wait.h"
+
+typedef struct DlockBucket
+{
+	dlist_head	waiters;
+} DlockBucket;
+
+typedef struct DlockQueue
+{
+	pg_atomic_uint32 nwaiters;	/* in all buckets; changed under their locks */
+	pg_atomic_uint64 ticket;
+	DlockBucket buckets[DLOCK_WAIT_BUCKETS];
+	DlockWaiter waiters[FLEXIBLE_ARRAY_MEMBER]; /* by process number */
+} DlockQueue;
+
+static DlockQueue *queue = NULL;
+static LWLockPadded *bucket_locks = NULL;
+
+/* our own entry while we wait, else NULL */
+static DlockWaiter *me = NULL;
+
+Size
+dlock_wait_shmem_size(void)
+{
+	return add_size(offsetof(DlockQueue, waiters),
+					mul_size(MaxBackends, sizeof(DlockWaiter)));
+}
+
+/* The first DLOCK_WAIT_BUCKETS of these locks are ours. */
+void
+dlock_wait_shmem_init(LWLockPadded *locks, bool found)
+{
+	bool		existed;
+
+	queue = ShmemInitStruct("dlock waiters", dlock_wait_shmem_size(), &existed);
+	bucket_locks = locks;
+	Assert(existed == found);
+	if (existed)
+		return;
+
+	memset(queue, 0, dlock_wait_shmem_size());
+	pg_atomic_init_u32(&queue->nwaiters, 0);
+	pg_atomic_init_u64(&queue->ticket, 0);
+	for (int i = 0; i < DLOCK_WAIT_BUCKETS; i++)
+		dlist_init(&queue->buckets[i].waiters);
+	for (int i = 0; i < MaxBackends; i++)
+		pg_atomic_init_u32(&queue->waiters[i].woken, 0);
+}
+
+static int
+bucket_number(uint64 hash)
+{
+	return (hash >> 8) % DLOCK_WAIT_BUCKETS;
+}
+
+static LWLock *
+bucket_lock(uint64 hash)
+{
+	return &bucket_locks[bucket_number(hash)].lock;
+}
+
+static dlist_head *
+bucket_list(uint64 hash)
+{
+	return &queue->buckets[bucket_number(hash)].waiters;
+}
+
+static bool
+waits_for(const DlockWaiter *waiter, const DlockKey *key)
+{
+	return waiter->dboid == MyDatabaseId && waiter->hash == key->hash &&
+		waiter->keylen == key->len &&
+		memcmp(waiter->key, key->data, key->len) == 0;
+}
+
+/* Is there anybody waiting for anything? */
+bool
+dlock_wait_any(void)
+{
+	/* pairs with the one in dlock_wait_enter() */
+	pg_memory_barrier();
+	return pg_atomic_read_u32(&queue->nwaiters) != 0;
+}
+
+static void
+wake(DlockWaiter *waiter)
+{
+	pg_atomic_write_u32(&waiter->woken, 1);
+	pg_write_barrier();
+	SetLatch(waiter->latch);
+}
+
+/*
+ * Wake those to whom a change matters.  Called at the end of a transaction,
+ * so it must not fail.
+ */
+void
+dlock_wait_wake(const DlockChange *change)
+{
+	bool		first = true;
+	dlist_iter	iter;
+
+	LWLockAcquire(bucket_lock(change->hash), LW_SHARED);
+	dlist_foreach(iter, bucket_list(change->hash))
+	{
+		DlockWaiter *waiter = dlist_container(DlockWaiter, node, iter.cur);
+
+		if (waiter->dboid != MyDatabaseId || waiter->hash != change->hash)
+			continue;
+		if (waiter->kind == DLOCK_WAIT_CHANGE)
+		{
+			if (change->wakes_change || change->expires < waiter->wake_at)
+				wake(waiter);
+		}
+		else if (first)
+		{
+			first = false;
+			if (change->wakes_turn || change->expires < waiter->wake_at)
+				wake(waiter);
+		}
+	}
+	LWLockRelease(bucket_lock(change->hash));
+}
+
+/* Would a newcomer of this priority have to stand behind somebody? */
+bool
+dlock_wait_others_first(const DlockKey *key, int32 priority)
+{
+	bool		result = false;
+	dlist_iter	iter;
+
+	if (!dlock_wait_any())
+		return false;
+
+	LWLockAcquire(bucket_lock(key->hash), LW_SHARED);
+	dlist_foreach(iter, bucket_list(key->hash))
+	{
+		DlockWaiter *waiter = dlist_container(DlockWaiter, node, iter.cur);
+
+		if (waiter->kind == DLOCK_WAIT_TURN && waits_for(waiter, key))
+		{
+			/* the first of this key has the highest priority */
+			result = waiter->priority >= priority;
+			break;
+		}
+	}
+	LWLockRelease(bucket_lock(key->hash));
+	return result;
+}
+
+/*
+ * Enter the queue.  The caller leaves it again, whatever happens, and looks
+ * at the row before it sleeps.
+ */
+void
+dlock_wait_enter(const DlockKey *key, DlockWaitKind kind, Oid role,
+				 const char *owner, int32 priority, int64 since, int64 until)
+{
+	DlockWaiter *waiter = &queue->waiters[DLOCK_MY_PROCNO];
+	dlist_head *list = bucket_list(key->hash);
+	dlist_iter	iter;
+	dlist_node *before = NULL;
+
+	Assert(me == NULL && waiter->pid == 0);
+	Assert(key->len <= DLOCK_MAX_KEY);
+
+	LWLockAcquire(bucket_lock(key->hash), LW_EXCLUSIVE);
+
+	pg_atomic_write_u32(&waiter->woken, 0);
+	waiter->latch = MyLatch;
+	waiter->pid = MyProcPid;
+	waiter->kind = kind;
+	waiter->ticket = pg_atomic_fetch_add_u64(&queue->ticket, 1);
+	waiter->dboid = MyDatabaseId;
+	waiter->hash = key->hash;
+	waiter->keylen = key->len;
+	memcpy(waiter->key, key->data, key->len);
+	waiter->key[key->len] = '\0';
+	waiter->role = role;
+	waiter->has_owner = owner != NULL;
+	strlcpy(waiter->owner, owner != NULL ? owner : "", sizeof(waiter->owner));
+	waiter->priority = priority;
+	waiter->since = since;
+	waiter->until = until;
+	waiter->wake_at = DLOCK_NEVER;
+	waiter->looked_at = 0;
+	waiter->blocker_pid = 0;
+	waiter->blocker_has_owner = false;
+	waiter->asked_version = 0;
+	waiter->announce = false;
+
+	/* behind the last one who has our priority or a higher one */
+	dlist_reverse_foreach(iter, list)
+	{
+		DlockWaiter *other = dlist_container(DlockWaiter, node, iter.cur);
+
+		if (other->priority >= priority)
+			break;
+		before = iter.cur;
+	}
+	if (before != NULL)
+		dlist_insert_before(before, &waiter->node);
+	else
+		dlist_push_tail(list, &waiter->node);
+
+	/* a full barrier: whoever frees the key from here on sees us */
+	pg_atomic_fetch_add_u32(&queue->nwaiters, 1);
+	me = waiter;
+	LWLockRelease(bucket_lock(key->hash));
+}
+
+/*
+ * Leave the queue.  If we had the turn and did not get the lock, whoever has
+ * the turn now is woken: we may have been woken for what he is waiting for.
+ * If we got it, the end of our transaction wakes him if need be.
+ */
+void
+dlock_wait_leave(bool granted)
+{
+	DlockWaiter *waiter = me;
+	dlist_iter	iter;
+
+	if (waiter == NULL)
+		return;
+
+	LWLockAcquire(bucket_lock(waiter->hash), LW_EXCLUSIVE);
+	dlist_foreach(iter, bucket_list(waiter->hash))
+	{
+		DlockWaiter *other = dlist_container(DlockWaiter, node, iter.cur);
+
+		if (other == waiter || granted)
+			continue;
+		if (other->kind != DLOCK_WAIT_TURN || other->dboid != waiter->dboid ||
+			other->hash != waiter->hash)
+			continue;
+		/* the first of the others: does he come after us? */
+		if (waiter->kind == DLOCK_WAIT_TURN &&
+			(other->priority < waiter->priority ||
+			 (other->priority == waiter->priority && other->ticket > waiter->ticket)))
+			wake(other);
+		break;
+	}
+	dlist_delete(&waiter->node);
+	waiter->pid = 0;
+	me = NULL;
+	pg_atomic_fetch_sub_u32(&queue->nwaiters, 1);
+	LWLockRelease(bucket_lock(waiter->hash));
+}
+
+/*
+ * To be called before each look at the row.  Returns how many stand before
+ * us; with none it is our turn.
+ */
+int
+dlock_wait_rearm(void)
+{
+	int			position = 0;
+	dlist_iter	iter;
+
+	pg_atomic_write_u32(&me->woken, 0);
+	pg_memory_barrier();
+
+	LWLockAcquire(bucket_lock(me->hash), LW_SHARED);
+	dlist_foreach(iter, bucket_list(me->hash))
+	{
+		DlockWaiter *other = dlist_container(DlockWaiter, node, iter.cur);
+
+		if (other == me)
+			break;
+		if (other->kind == DLOCK_WAIT_TURN && other->dboid == me->dboid &&
+			other->hash == me->hash && other->keylen == me->keylen &&
+			memcmp(other->key, me->key, me->keylen) == 0)
+			position++;
+	}
+	LWLockRelease(bucket_lock(me->hash));
+	return position;
+}
+
+/* The process whose transaction this is, or 0. */
+static int
+xid_owner(TransactionId xid)
+{
+	if (!TransactionIdIsValid(xid) || TransactionIdPrecedes(xid, TransactionXmin))
+		return 0;
+	return BackendXidGetPid(SubTransGetTopmostTransaction(xid));
+}
+
+/* Tell the others what we have seen, and when we will look again. */
+void
+dlock_wait_publish(const DlockRow *row, int64 wake_at, int64 asked_version,
+				   int64 asked_at, int64 yield_by)
+{
+	const DlockState *state = &row->state;
+	int			pid = 0;
+	bool		announce = false;
+
+	if (row->is_ours)
+		pid = MyProcPid;
+	else if (TransactionIdIsValid(row->pending))
+		pid = xid_owner(row->pending);
+	else if (state->held)
+		pid = state->pid;
+
+	LWLockAcquire(bucket_lock(me->hash), LW_EXCLUSIVE);
+	me->looked_at = dlock_clock_now();
+	me->wake_at = wake_at;
+	me->blocker_pid = pid;
+	me->blocker_role = state->role;
+	me->blocker_has_owner = pid == 0 && state->held && state->owner != NULL;
+	if (me->blocker_has_owner)
+		strlcpy(me->blocker_owner, state->owner, sizeof(me->blocker_owner));
+	if (me->asked_version != asked_version)
+		announce = me->announce = asked_version != 0;
+	me->asked_version = asked_version;
+	me->asked_at = asked_at;
+	me->yield_by = yield_by;
+	LWLockRelease(bucket_lock(me->hash));
+
+	if (announce)
+		dlock_shmem_report_event();
+}
+
+/*
+ * Sleep until we are woken, or until the given lease time.  Returns early for
+ * all sorts of reasons; the caller looks again.  Notices when the client is
+ * gone, where the operating system can tell.
+ */
+void
+dlock_wait_sleep(int64 until)
+{
+	long		timeout = -1;
+	int64		now = dlock_clock_now();
+
+	if (until <= now)
+		return;
+	if (until != DLOCK_NEVER)
+		timeout = (long) Min((until - now) / 1000 + 1, INT_MAX);
+
+	/* nothing that resets the latch may come between this and the sleep */
+	pg_memory_barrier();
+	if (pg_atomic_read_u32(&me->woken) != 0)
+		return;
+
+	if (MyProcPort != NULL && FeBeWaitSet != NULL && WaitEventSetCanReportClosed())
+	{
+		WaitEvent	events[FeBeWaitSetNEvents];
+		int			n;
+
+		ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_CLOSED, NULL);
+		n = WaitEventSetWait(FeBeWaitSet, timeout, events, lengthof(events),
+							 dlock_wait_event());
+		for (int i = 0; i < n; i++)
+		{
+			if (events[i].events & WL_POSTMASTER_DEATH)
+				proc_exit(1);
+			if (events[i].events & WL_SOCKET_CLOSED)
+			{
+				ClientConnectionLost = true;
+				InterruptPending = true;
+			}
+		}
+	}
+	else
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH |
+						 (timeout >= 0 ? WL_TIMEOUT : 0),
+						 timeout, dlock_wait_event());
+	ResetLatch(MyLatch);
+}
+
+/* Has the holder of this version been asked to yield, and by whom? */
+bool
+dlock_wait_asked(const DlockKey *key, int64 version, DlockWaiter *requestor)
+{
+	bool		result = false;
+	dlist_iter	iter;
+
+	if (!dlock_wait_any())
+		return false;
+
+	LWLockAcquire(bucket_lock(key->hash), LW_SHARED);
+	dlist_foreach(iter, bucket_list(key->hash))
+	{
+		DlockWaiter *waiter = dlist_container(DlockWaiter, node, iter.cur);
+
+		if (waiter->kind == DLOCK_WAIT_TURN && waits_for(waiter, key))
+		{
+			/* the one who has the turn is the one who asks */
+			result = waiter->asked_version == version;
+			if (result && requestor != NULL)
+				memcpy(requestor, waiter, sizeof(*requestor));
+			break;
+		}
+	}
+	LWLockRelease(bucket_lock(key->hash));
+	return result;
+}
+
+/* Copies of all who wait, as they are at one moment. */
+DlockWaiter *
+dlock_wait_copy_all(int *n)
+{
+	DlockWaiter *copy = palloc(mul_size(MaxBackends, sizeof(DlockWaiter)));
+
+	*n = 0;
+	for (int i = 0; i < DLOCK_WAIT_BUCKETS; i++)
+		LWLockAcquire(&bucket_locks[i].lock, LW_SHARED);
+	for (int i = 0; i < DLOCK_WAIT_BUCKETS; i++)
+	{
+		dlist_iter	iter;
+
+		dlist_foreach(iter, &queue->buckets[i].waiters)
+			memcpy(&copy[(*n)++], dlist_container(DlockWaiter, node, iter.cur),
+				   sizeof(DlockWaiter));
+	}
+	for (int i = DLOCK_WAIT_BUCKETS - 1; i >= 0; i--)
+		LWLockRelease(&bucket_locks[i].lock);
+	return copy;
+}
+
+/* One request to yield that nobody has been told of yet; false if none. */
+bool
+dlock_wait_take_announcement(Oid dboid, DlockWaiter *waiter)
+{
+	bool		found = false;
+
+	for (int i = 0; i < DLOCK_WAIT_BUCKETS && !found; i++)
+	{
+		dlist_iter	iter;
+
+		LWLockAcquire(&bucket_locks[i].lock, LW_EXCLUSIVE);
+		dlist_foreach(iter, &queue->buckets[i].waiters)
+		{
+			DlockWaiter *asking = dlist_container(DlockWaiter, node, iter.cur);
+
+			if (asking->dboid == dboid && asking->announce)
+			{
+				asking->announce = false;
+				memcpy(waiter, asking, sizeof(*waiter));
+				found = true;
+				break;
+			}
+		}
+		LWLockRelease(&bucket_locks[i].lock);
+	}
+	return found;
+}
+
+/* Make a waiter look again, so that what it has published is true. */
+void
+dlock_wait_wake_pid(int pid)
+{
+	for (int i = 0; i < DLOCK_WAIT_BUCKETS; i++)
+	{
+		dlist_iter	iter;
+
+		LWLockAcquire(&bucket_locks[i].lock, LW_SHARED);
+		dlist_foreach(iter, &queue->buckets[i].waiters)
+		{
+			DlockWaiter *waiter = dlist_container(DlockWaiter, node, iter.cur);
+
+			if (waiter->pid == pid)
+				wake(waiter);
+		}
+		LWLockRelease(&bucket_locks[i].lock);
+	}
+}
+
+/* We give up: nobody else need see a deadlock with us in it. */
+void
+dlock_wait_withdraw(void)
+{
+	LWLockAcquire(bucket_lock(me->hash), LW_EXCLUSIVE);
+	me->blocker_pid = 0;
+	me->blocker_has_owner = false;
+	LWLockRelease(bucket_lock(me->hash));
+}
