@@ -72,51 +72,51 @@ dlock_reaper_init(void)
 static void
 read_databases(bool all_due)
 {
+	Oid		   *gone = palloc(DLOCK_MAX_DATABASES * sizeof(Oid));
 	Relation	rel;
 	TableScanDesc scan;
 	HeapTuple	tuple;
-	bool	   *exists = palloc0(DLOCK_MAX_DATABASES * sizeof(bool));
-	int64		now = dlock_clock_now();
+
+	/* whatever has a slot by now shows in the scan, unless it was dropped */
+	LWLockAcquire(dlock_shmem_database_lock(), LW_SHARED);
+	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+		gone[i] = dlock_shmem->databases[i].dboid;
+	LWLockRelease(dlock_shmem_database_lock());
 
 	StartTransactionCommand();
 	(void) GetTransactionSnapshot();
-
 	rel = table_open(DatabaseRelationId, AccessShareLock);
 	scan = table_beginscan_catalog(rel, 0, NULL);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
 	{
 		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
-		DlockDatabase *db = NULL;
+
+		for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+			if (gone[i] == form->oid)
+				gone[i] = InvalidOid;
 
 		if (all_due && form->datallowconn)
 		{
-			db = dlock_shmem_database(form->oid);
+			DlockDatabase *db = dlock_shmem_database(form->oid);
+
 			if (db != NULL)
-				pg_atomic_write_u64(&db->due, (uint64) now);
+				pg_atomic_write_u64(&db->due, (uint64) dlock_clock_now());
 		}
-		for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
-			if (dlock_shmem->databases[i].dboid == form->oid)
-				exists[i] = true;
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
 
-	/*
-	 * A database that was created after the scan cannot have a slot that the
-	 * scan saw as free, unless a backend took it since; hence the look at the
-	 * due time, which is set by then.
-	 */
 	LWLockAcquire(dlock_shmem_database_lock(), LW_EXCLUSIVE);
 	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
 	{
 		DlockDatabase *db = &dlock_shmem->databases[i];
 
-		if (OidIsValid(db->dboid) && !exists[i] && db->not_before != 0)
+		if (OidIsValid(gone[i]) && db->dboid == gone[i])
 			db->dboid = InvalidOid;
 	}
 	LWLockRelease(dlock_shmem_database_lock());
-	pfree(exists);
+	pfree(gone);
 }
 
 /* Run a reaper in a database and wait until it has left. */

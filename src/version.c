@@ -66,7 +66,8 @@ current_incarnation(const DlockStore *store)
 
 /*
  * Runs as the sequences' owner, whose rights it needs, and who is the one
- * that installed the extension.
+ * that installed the extension: a superuser.  So every name in the queries is
+ * qualified, operators too: the search_path is the caller's.
  */
 static void
 leap_if_new(const DlockStore *store, uint64 incarnation)
@@ -80,7 +81,8 @@ leap_if_new(const DlockStore *store, uint64 incarnation)
 
 	GetUserIdAndSecContext(&save_userid, &save_sec_context);
 	SetUserIdAndSecContext(store->heap->rd_rel->relowner,
-						   save_sec_context | SECURITY_LOCAL_USERID_CHANGE);
+						   save_sec_context | SECURITY_LOCAL_USERID_CHANGE |
+						   SECURITY_RESTRICTED_OPERATION);
 	SPI_connect();
 
 	/*
@@ -88,7 +90,8 @@ leap_if_new(const DlockStore *store, uint64 incarnation)
 	 * leap comes first: a crash in between makes us leap twice, and that is
 	 * harmless.
 	 */
-	if (SPI_execute_with_args("SELECT pg_catalog.setval('dlock.versions', v.last_value + " LEAP ")"
+	if (SPI_execute_with_args("SELECT pg_catalog.setval('dlock.versions',"
+							  " v.last_value OPERATOR(pg_catalog.+) " LEAP ")"
 							  " FROM dlock.versions v, dlock.incarnation i"
 							  " WHERE i.is_called AND i.last_value OPERATOR(pg_catalog.<>) $1",
 							  1, argtypes, args, NULL, false, 0) != SPI_OK_SELECT)

@@ -112,6 +112,7 @@ dlock_xact_note(uint64 hash)
 		maxnotes = newmax;
 	}
 	note = &notes[nnotes];
+	memset(note, 0, sizeof(*note));
 	note->change.hash = hash;
 	note->change.wakes_turn = true;
 	note->change.wakes_change = true;
@@ -128,12 +129,19 @@ dlock_xact_unnote(int note)
 	nnotes = note;
 }
 
+/* What became of it, and so whom its commit wakes. */
 void
 dlock_xact_noted(int note, bool wakes_turn, bool wakes_change, int64 expires)
 {
-	notes[note].change.wakes_turn = wakes_turn;
-	notes[note].change.wakes_change = wakes_change;
-	notes[note].change.expires = expires;
+	Note	   *this = &notes[note];
+
+	this->change.wakes_turn = wakes_turn;
+	this->change.wakes_change = wakes_change;
+	this->change.expires = expires;
+
+	/* a trigger fences the same key once a row: once is enough */
+	if (note > 0 && memcmp(this, this - 1, sizeof(Note)) == 0)
+		dlock_xact_unnote(note);
 }
 
 /* Wake those who wait for the keys noted from the given one on. */
