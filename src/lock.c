@@ -286,7 +286,10 @@ static void
 sleep_until(int64 until, bool without_snapshot)
 {
 	if (without_snapshot)
+	{
 		ForgetPortalSnapshots();
+		InvalidateCatalogSnapshot();
+	}
 	dlock_wait_sleep(until);
 	if (without_snapshot)
 		EnsurePortalSnapshotExists();
