@@ -281,15 +281,29 @@ leave_queue(int code, Datum arg)
 		disable_timeout(LOCK_TIMEOUT, true);
 }
 
-/* Sleep without the snapshot of the CALL that we are in. */
+/*
+ * Give up every snapshot that this CALL holds, as a COMMIT in a procedure
+ * would.  The portal keeps one for the sake of its result, which is a number
+ * and does not need it.
+ */
+static void
+give_up_snapshots(void)
+{
+	ForgetPortalSnapshots();
+	if (ActivePortal != NULL && ActivePortal->holdSnapshot != NULL)
+	{
+		UnregisterSnapshotFromOwner(ActivePortal->holdSnapshot,
+									ActivePortal->resowner);
+		ActivePortal->holdSnapshot = NULL;
+	}
+	InvalidateCatalogSnapshot();
+}
+
 static void
 sleep_until(int64 until, bool without_snapshot)
 {
 	if (without_snapshot)
-	{
-		ForgetPortalSnapshots();
-		InvalidateCatalogSnapshot();
-	}
+		give_up_snapshots();
 	dlock_wait_sleep(until);
 	if (without_snapshot)
 		EnsurePortalSnapshotExists();
