@@ -288,10 +288,6 @@ fetch_hinted(const DlockStore *store, const DlockKey *key, ItemPointer tid,
 		return NULL;
 
 	buffer = ReadBuffer(store->heap, ItemPointerGetBlockNumber(tid));
-
-	/* the index access would have done so */
-	dlock_heap_prune_opt(store->heap, buffer);
-
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
 	if (ItemPointerGetOffsetNumber(tid) <= PageGetMaxOffsetNumber(page))
@@ -427,6 +423,22 @@ dlock_store_find(const DlockStore *store, const DlockKey *key, DlockFind how,
 }
 
 /*
+ * Remove dead versions, as a lookup through the index would have done, but
+ * only when the page is short of room for the next ones: PostgreSQL takes the
+ * fillfactor for its mark, and with a low one prunes for nearly every change.
+ * Only for who is about to write: a lookup that changes nothing writes no WAL.
+ */
+static void
+prune_if_short(const DlockStore *store, Buffer buffer)
+{
+	Page		page = BufferGetPage(buffer);
+
+	/* without a lock, as heap_page_prune_opt() does: a guess is enough */
+	if (PageIsFull(page) || PageGetHeapFreeSpace(page) < BLCKSZ / 4)
+		dlock_heap_prune_opt(store->heap, buffer);
+}
+
+/*
  * Locking
  *
  * Whoever ends or replaces a grant locks its row LockTupleExclusive, whoever
@@ -447,11 +459,16 @@ dlock_store_lock(const DlockStore *store, DlockRow *row, LockTupleMode mode,
 	tuple.t_self = row->tid;
 	result = heap_lock_tuple(store->heap, &tuple, GetCurrentCommandId(false),
 							 mode, policy, true, &buffer, &tmfd);
-
-	/* who is in the way; of several, nobody in particular */
-	if (result == TM_WouldBlock &&
-		!(tuple.t_data->t_infomask & HEAP_XMAX_IS_MULTI))
-		row->pending = tmfd.xmax;
+	if (result == TM_Ok)
+		prune_if_short(store, buffer);
+	else if (result == TM_WouldBlock)
+	{
+		/* who is in the way; several at once are fences, and nobody asks */
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		row->pending = (tuple.t_data->t_infomask & HEAP_XMAX_IS_MULTI) ?
+			InvalidTransactionId : HeapTupleHeaderGetRawXmax(tuple.t_data);
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	}
 	ReleaseBuffer(buffer);
 
 	switch (result)
