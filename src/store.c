@@ -48,6 +48,7 @@
 #include "catalog/dependency.h"
 #include "catalog/index.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "commands/dbcommands.h"
@@ -125,6 +126,18 @@ static struct
 	Oid			versions;
 	Oid			incarnation;
 }			cache;
+
+#define MAX_INDEXES		16
+
+typedef struct OpenIndex
+{
+	Relation	rel;
+	IndexInfo  *info;
+} OpenIndex;
+
+/* from dlock_store_begin_insert() to dlock_store_end_insert() */
+static OpenIndex inserting[MAX_INDEXES];
+static int	ninserting;
 
 /*
  * Opening
@@ -209,7 +222,8 @@ dlock_store_open(DlockStore *store, bool write, bool missing_ok)
 	if (RelationGetNumberOfAttributes(store->heap) != Natts_dlock)
 		elog(ERROR, "table \"dlock.locks\" does not have the columns of this version of dlock");
 
-	store->index = index_open(cache.index, lockmode);
+	store->lockmode = lockmode;
+	store->index = cache.index;
 	store->versions = cache.versions;
 	store->incarnation = cache.incarnation;
 	return true;
@@ -218,7 +232,6 @@ dlock_store_open(DlockStore *store, bool write, bool missing_ok)
 void
 dlock_store_close(DlockStore *store)
 {
-	index_close(store->index, NoLock);
 	table_close(store->heap, NoLock);
 }
 
@@ -314,8 +327,8 @@ fetch_hinted(const DlockStore *store, const DlockKey *key, ItemPointer tid,
 
 /* The same through the index; sets row->pending if there is only a newcomer. */
 static HeapTuple
-fetch_indexed(const DlockStore *store, const DlockKey *key, DlockFind how,
-			  Snapshot dirty, DlockRow *row)
+fetch_indexed(const DlockStore *store, Relation index, const DlockKey *key,
+			  DlockFind how, Snapshot dirty, DlockRow *row)
 {
 	HeapTuple	result = NULL;
 	TupleTableSlot *slot = table_slot_create(store->heap, NULL);
@@ -327,7 +340,7 @@ fetch_indexed(const DlockStore *store, const DlockKey *key, DlockFind how,
 	ScanKeyInit(&skey[1], 2, BTEqualStrategyNumber, F_INT2EQ,
 				Int16GetDatum(EXCLUSIVE_SLOT));
 
-	scan = dlock_index_beginscan(store->heap, store->index, dirty, 2);
+	scan = dlock_index_beginscan(store->heap, index, dirty, 2);
 	do
 	{
 		row->pending = InvalidTransactionId;
@@ -396,16 +409,19 @@ dlock_store_find(const DlockStore *store, const DlockKey *key, DlockFind how,
 
 	if (tuple == NULL)
 	{
-		tuple = fetch_indexed(store, key, how, &dirty, row);
+		Relation	index = index_open(store->index, store->lockmode);
+
+		tuple = fetch_indexed(store, index, key, how, &dirty, row);
 		if (tuple == NULL && !TransactionIdIsValid(row->pending) &&
 			how == DLOCK_FIND_COMMITTED)
 		{
 			LWLock	   *partition = dlock_shmem_partition(key->hash);
 
 			LWLockAcquire(partition, LW_SHARED);
-			tuple = fetch_indexed(store, key, how, &dirty, row);
+			tuple = fetch_indexed(store, index, key, how, &dirty, row);
 			LWLockRelease(partition);
 		}
+		index_close(index, NoLock);
 		if (tuple != NULL)
 			dlock_hint_set(key->hash, &tuple->t_self);
 	}
@@ -525,17 +541,70 @@ form_row(const DlockStore *store, const DlockKey *key, const DlockGrant *grant)
 	return heap_form_tuple(RelationGetDescr(store->heap), values, isnull);
 }
 
+/*
+ * The indexes that a new version goes to: the primary key, the one that
+ * REINDEX CONCURRENTLY is building beside it, and what a user has added.  To
+ * be opened before the partition lock is taken, because that reads catalogs.
+ */
+static int
+open_indexes(const DlockStore *store, OpenIndex *indexes)
+{
+	List	   *oids = RelationGetIndexList(store->heap);
+	ListCell   *cell;
+	int			n = 0;
+
+	foreach(cell, oids)
+	{
+		Relation	rel = index_open(lfirst_oid(cell), store->lockmode);
+		IndexInfo  *info = BuildIndexInfo(rel);
+
+		if (!info->ii_ReadyForInserts)
+		{
+			index_close(rel, NoLock);
+			continue;
+		}
+		if (rel->rd_rel->relam != BTREE_AM_OID ||
+			info->ii_Expressions != NIL || info->ii_Predicate != NIL ||
+			n == MAX_INDEXES)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot maintain index \"%s\" of table \"dlock.locks\"",
+							RelationGetRelationName(rel)),
+					 errdetail("Only up to %d btree indexes without expressions and predicates are maintained.",
+							   MAX_INDEXES),
+					 errhint("Drop the index.")));
+		indexes[n].rel = rel;
+		indexes[n].info = info;
+		n++;
+	}
+	list_free(oids);
+	return n;
+}
+
+static void
+close_indexes(OpenIndex *indexes, int n)
+{
+	for (int i = 0; i < n; i++)
+		index_close(indexes[i].rel, NoLock);
+}
+
 /* The partition lock must be held exclusively. */
 static void
-insert_index_entry(const DlockStore *store, HeapTuple tuple, bool unchanged)
+insert_index_entries(const DlockStore *store, OpenIndex *indexes, int n,
+					 HeapTuple tuple, bool unchanged)
 {
-	Datum		values[2];
-	bool		isnull[2] = {false, false};
+	for (int i = 0; i < n; i++)
+	{
+		IndexInfo  *info = indexes[i].info;
+		Datum		values[INDEX_MAX_KEYS];
+		bool		isnull[INDEX_MAX_KEYS];
 
-	values[0] = PointerGetDatum(&FORM(tuple)->key);
-	values[1] = Int16GetDatum(FORM(tuple)->slot);
-	index_insert(store->index, values, isnull, &tuple->t_self, store->heap,
-				 UNIQUE_CHECK_NO, unchanged, BuildIndexInfo(store->index));
+		for (int col = 0; col < info->ii_NumIndexAttrs; col++)
+			values[col] = heap_getattr(tuple, info->ii_IndexAttrNumbers[col],
+									   RelationGetDescr(store->heap), &isnull[col]);
+		index_insert(indexes[i].rel, values, isnull, &tuple->t_self, store->heap,
+					 UNIQUE_CHECK_NO, unchanged, info);
+	}
 }
 
 /*
@@ -547,17 +616,22 @@ bool
 dlock_store_begin_insert(const DlockStore *store, const DlockKey *key)
 {
 	LWLock	   *partition = dlock_shmem_partition(key->hash);
+	Relation	index = index_open(store->index, store->lockmode);
 	SnapshotData dirty;
 	DlockRow	row;
 	HeapTuple	tuple;
 
+	ninserting = open_indexes(store, inserting);
+
 	InitDirtySnapshot(dirty);
 	LWLockAcquire(partition, LW_EXCLUSIVE);
-	tuple = fetch_indexed(store, key, DLOCK_FIND_HINT, &dirty, &row);
+	tuple = fetch_indexed(store, index, key, DLOCK_FIND_HINT, &dirty, &row);
+	index_close(index, NoLock);
 	if (tuple == NULL && !TransactionIdIsValid(row.pending))
 		return true;
 
 	LWLockRelease(partition);
+	close_indexes(inserting, ninserting);
 	if (tuple != NULL)
 		dlock_hint_set(key->hash, &tuple->t_self);
 	return false;
@@ -570,8 +644,9 @@ dlock_store_end_insert(const DlockStore *store, const DlockKey *key,
 	HeapTuple	tuple = form_row(store, key, grant);
 
 	heap_insert(store->heap, tuple, GetCurrentCommandId(true), 0, NULL);
-	insert_index_entry(store, tuple, false);
+	insert_index_entries(store, inserting, ninserting, tuple, false);
 	LWLockRelease(dlock_shmem_partition(key->hash));
+	close_indexes(inserting, ninserting);
 
 	dlock_hint_set(key->hash, &tuple->t_self);
 	CommandCounterIncrement();
@@ -594,10 +669,13 @@ replace(const DlockStore *store, const DlockKey *key, DlockRow *row,
 	if (!HeapTupleIsHeapOnly(tuple))
 	{
 		LWLock	   *partition = dlock_shmem_partition(key->hash);
+		OpenIndex	indexes[MAX_INDEXES];
+		int			n = open_indexes(store, indexes);
 
 		LWLockAcquire(partition, LW_EXCLUSIVE);
-		insert_index_entry(store, tuple, true);
+		insert_index_entries(store, indexes, n, tuple, true);
 		LWLockRelease(partition);
+		close_indexes(indexes, n);
 	}
 	dlock_hint_set(key->hash, &tuple->t_self);
 	CommandCounterIncrement();

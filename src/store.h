@@ -11,6 +11,7 @@
 #include "access/htup.h"
 #include "nodes/lockoptions.h"
 #include "storage/block.h"
+#include "storage/lockdefs.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
 
@@ -20,7 +21,8 @@
 typedef struct DlockStore
 {
 	Relation	heap;
-	Relation	index;
+	LOCKMODE	lockmode;		/* what the relations are locked with */
+	Oid			index;			/* the primary key's, opened when needed */
 	Oid			versions;		/* the sequences, locked by who draws */
 	Oid			incarnation;
 } DlockStore;
