@@ -51,6 +51,7 @@ static struct
 	int64		wal_first;		/* WAL records before the first operation */
 	int64		wal_enter;		/* ... before the current operation */
 	int64		wal_ours;		/* WAL records of our operations */
+	int			lowered_from;	/* what synchronous_commit was, if lowered */
 }			xact;
 
 /* the keys that it has touched, in order; memory is kept for the next one */
@@ -165,13 +166,38 @@ wrote_only_ours(void)
 		pgWalUsage.wal_records - xact.wal_first == xact.wal_ours;
 }
 
-/* For this transaction alone: AtEOXact_GUC() undoes it. */
+/*
+ * For this transaction alone: AtEOXact_GUC() undoes it.  It has to be done in
+ * this way, because an assign hook tells the wait for the standby what to
+ * wait for.
+ */
 static void
-set_synchronous_commit(const char *value)
+raise_synchronous_commit(void)
 {
-	(void) set_config_option("synchronous_commit", value,
+	(void) set_config_option("synchronous_commit", "on",
 							 PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_LOCAL, true, 0, false);
+}
+
+/*
+ * The hook is of no matter to a commit that waits for nothing.  This is every
+ * release's way, so it is spared the machinery of settings, which visits all
+ * of them at the end.  Put back when the transaction ends, unless somebody
+ * has changed it meanwhile.
+ */
+static void
+lower_synchronous_commit(void)
+{
+	xact.lowered_from = synchronous_commit;
+	synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
+}
+
+static void
+restore_synchronous_commit(void)
+{
+	if (xact.lowered_from > SYNCHRONOUS_COMMIT_OFF &&
+		synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
+		synchronous_commit = xact.lowered_from;
 }
 
 static void
@@ -186,13 +212,13 @@ pre_commit(void)
 	{
 		if (dlock_durable_grants &&
 			synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
-			set_synchronous_commit("on");
+			raise_synchronous_commit();
 	}
 	else if (xact.wrote != DLOCK_WROTE_NOTHING &&
 			 !(xact.wrote & DLOCK_WROTE_OTHER) &&
 			 synchronous_commit > SYNCHRONOUS_COMMIT_OFF &&
 			 wrote_only_ours())
-		set_synchronous_commit("off");
+		lower_synchronous_commit();
 }
 
 static void
@@ -217,6 +243,7 @@ xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			restore_synchronous_commit();
 			wake_noted(0, event == XACT_EVENT_ABORT);
 			dlock_session_at_end(event == XACT_EVENT_COMMIT);
 			if (maxnotes > KEEP_NOTES)
