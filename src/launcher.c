@@ -190,8 +190,10 @@ run_due(void)
 			now = dlock_clock_now();
 			if (!ended)
 			{
+				/* it may have taken the due time and done nothing about it */
 				db->not_before = now + RETRY_US;
 				pg_atomic_write_u32(&db->events, 0);
+				pg_atomic_write_u64(&db->due, (uint64) now);
 				read_databases(false);
 			}
 			due = due_at(db);
@@ -204,7 +206,6 @@ run_due(void)
 void
 dlock_launcher_main(Datum arg)
 {
-
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
