@@ -98,7 +98,7 @@ granted(DlockResult *result, const DlockGrant *grant)
 {
 	result->version = grant->version;
 	result->expires = grant->expires_at;
-	dlock_shmem_report_due(grant->expires_at);
+	dlock_xact_report_due(grant->expires_at);
 }
 
 /* Steps 3 to 5 for a key that has no row; false: look again. */
@@ -152,14 +152,14 @@ apply(const DlockStore *store, const DlockKey *key, DlockRow *row,
 			ttl = request->ttl != 0 ? request->ttl : row->ttl;
 			dlock_store_renew(store, key, row, ttl, now);
 			result->expires = now + ttl;
-			dlock_shmem_report_due(result->expires);
+			dlock_xact_report_due(result->expires);
 			dlock_xact_noted(note, false, false, result->expires);
 			return ttl > row->ttl ? DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
 
 		case DLOCK_DO_CLEAR:
 			dlock_store_clear(store, key, row, now);
 			dlock_session_released(key);
-			dlock_shmem_report_due(now + DLOCK_LINGER_US);
+			dlock_xact_report_due(now + DLOCK_LINGER_US);
 			return request->claim.op == DLOCK_FORCE ?
 				DLOCK_WROTE_OTHER : DLOCK_WROTE_LAZY;
 

@@ -175,8 +175,8 @@ dlock_shmem_database(Oid dboid)
 
 /*
  * Tell the reaper that there will be something to do in this database at the
- * given lease time.  Called before commit: a visit that finds nothing costs
- * nothing but the visit.
+ * given lease time.  Called after the commit that made it so: a visit that
+ * finds nothing ends the matter.
  */
 void
 dlock_shmem_report_due(int64 when)

@@ -52,6 +52,7 @@ static struct
 	int64		wal_enter;		/* ... before the current operation */
 	int64		wal_ours;		/* WAL records of our operations */
 	int			lowered_from;	/* what synchronous_commit was, if lowered */
+	int64		due;			/* the reaper is wanted then; 0 = it is not */
 }			xact;
 
 /* the keys that it has touched, in order; memory is kept for the next one */
@@ -159,6 +160,17 @@ wake_noted(int first, bool rolled_back)
 	nnotes = first;
 }
 
+/*
+ * The reaper hears of it at commit: a visit before that finds no row, and
+ * would be the last one.
+ */
+void
+dlock_xact_report_due(int64 when)
+{
+	if (xact.due == 0 || when < xact.due)
+		xact.due = when;
+}
+
 static bool
 wrote_only_ours(void)
 {
@@ -221,10 +233,28 @@ pre_commit(void)
 		lower_synchronous_commit();
 }
 
+/* Must not fail. */
+static void
+at_end(bool committed)
+{
+	restore_synchronous_commit();
+	wake_noted(0, !committed);
+	dlock_session_at_end(committed);
+	if (committed && xact.due != 0)
+		dlock_shmem_report_due(xact.due);
+
+	if (maxnotes > KEEP_NOTES)
+	{
+		pfree(notes);
+		notes = NULL;
+		maxnotes = 0;
+	}
+	memset(&xact, 0, sizeof(xact));
+}
+
 static void
 xact_callback(XactEvent event, void *arg)
 {
-
 	if (!xact.touched)
 		return;
 
@@ -241,18 +271,11 @@ xact_callback(XactEvent event, void *arg)
 						 errhint("End it with COMMIT, or acquire the lock in a transaction of its own.")));
 			break;
 		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
-			restore_synchronous_commit();
-			wake_noted(0, event == XACT_EVENT_ABORT);
-			dlock_session_at_end(event == XACT_EVENT_COMMIT);
-			if (maxnotes > KEEP_NOTES)
-			{
-				pfree(notes);
-				notes = NULL;
-				maxnotes = 0;
-			}
-			memset(&xact, 0, sizeof(xact));
+			at_end(true);
+			break;
+		case XACT_EVENT_ABORT:
+			at_end(false);
 			break;
 		default:
 			break;

@@ -25,6 +25,7 @@ extern int	dlock_xact_note(uint64 hash);
 extern void dlock_xact_unnote(int note);
 extern void dlock_xact_noted(int note, bool wakes_turn, bool wakes_change,
 							 int64 expires);
+extern void dlock_xact_report_due(int64 when);
 extern void dlock_xact_require_sync(void);
 
 #endif							/* DLOCK_XACT_H */
