@@ -27,6 +27,7 @@
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
+#include "storage/procarray.h"
 #include "tcop/pquery.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
@@ -59,22 +60,24 @@ lock_mode(DlockAction action)
 }
 
 /*
- * The reaper's transaction is no reason to answer busy: what it deletes is
- * free.  It touches a few rows and commits, waiting for nobody, so waiting
- * for it is no more than waiting for an LWLock.
+ * Is the transaction that had the row in its hands out of the way by now?
+ * Then an acquire looks again before it answers busy.
+ *
+ * The reaper's is no reason to answer busy: what it deletes is free.  It
+ * touches a few rows and commits, waiting for nobody, so waiting for it is
+ * no more than waiting for an LWLock.
  */
 static bool
-waited_for_reaper(const DlockRow *row)
+out_of_the_way(const DlockRow *row)
 {
 	DlockDatabase *db;
 
-	if (!row->state.unsettled)
+	if (!TransactionIdIsValid(row->pending))
 		return false;
 	db = dlock_shmem_database(MyDatabaseId);
-	if (db == NULL || pg_atomic_read_u32(&db->reap_xid) != row->pending)
-		return false;
-	XactLockTableWait(row->pending, NULL, NULL, XLTW_None);
-	return true;
+	if (db != NULL && pg_atomic_read_u32(&db->reap_xid) == row->pending)
+		XactLockTableWait(row->pending, NULL, NULL, XLTW_None);
+	return !TransactionIdIsInProgress(row->pending);
 }
 
 static void
@@ -205,7 +208,7 @@ try_once(const DlockKey *key, const DlockRequest *request,
 		dlock_store_find(&store, key,
 						 claim->op == DLOCK_ACQUIRE ? DLOCK_FIND_HINT : DLOCK_FIND_COMMITTED,
 						 row);
-		if (claim->op == DLOCK_ACQUIRE && waited_for_reaper(row))
+		if (claim->op == DLOCK_ACQUIRE && out_of_the_way(row))
 			continue;
 		if (claim->op == DLOCK_CHECK && row->state.held)
 			row->state.asked = dlock_wait_asked(key, row->state.version, NULL);
@@ -240,6 +243,8 @@ try_once(const DlockKey *key, const DlockRequest *request,
 			continue;
 		if (locked == DLOCK_LOCK_BUSY)
 		{
+			if (claim->op == DLOCK_ACQUIRE && out_of_the_way(row))
+				continue;
 			result->answer = DLOCK_IS_BUSY;
 			break;
 		}

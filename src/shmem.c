@@ -138,6 +138,7 @@ dlock_shmem_database(Oid dboid)
 {
 	static DlockDatabase *mine = NULL;
 	DlockDatabase *db = NULL;
+	bool		added = false;
 
 	if (mine != NULL && mine->dboid == dboid)
 		return mine;
@@ -165,11 +166,16 @@ dlock_shmem_database(Oid dboid)
 		db->next_block = 0;
 		db->pass_ended = false;
 		db->dboid = dboid;
+		added = true;
 	}
 	LWLockRelease(dlock_shmem_database_lock());
 
 	if (db != NULL && dboid == MyDatabaseId)
 		mine = db;
+
+	/* a copied or restored database may have come with expired rows */
+	if (added && dboid == MyDatabaseId)
+		dlock_shmem_report_due(dlock_clock_now());
 	return db;
 }
 
