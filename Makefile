@@ -31,10 +31,13 @@ DATA = $(wildcard sql/dlock--*.sql)
 PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
-REGRESS = acquire
-ISOLATION =
+REGRESS = install acquire expiry errors xact fence roles many hints
+ISOLATION = try wait fenced_takeover snapshot reindex held_snapshot
 TAP_TESTS = 1
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
+
+# PGXS does not know which headers an object was made of
+$(OBJS): $(wildcard src/*.h)

@@ -1,0 +1,106 @@
+-- A wrong hint costs a lookup, never a wrong answer.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS dlock;
+RESET client_min_messages;
+CREATE FUNCTION poison(key text, blocks int) RETURNS void
+	AS '$libdir/dlock', 'dlock_test_poison_hints' LANGUAGE C STRICT;
+
+-- Random operations on a few keys among many rows, with the hint of the key
+-- poisoned before each.  What the answers should be is kept beside.
+CREATE FUNCTION hammer(rounds int, keys int) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	held bigint[] := array_fill(NULL::bigint, ARRAY[keys]);
+	last bigint := 0;
+	blocks int := pg_relation_size('dlock.locks') / current_setting('block_size')::int;
+	k int;
+	key text;
+	v bigint;
+	answer text;
+BEGIN
+	FOR i IN 1 .. rounds LOOP
+		k := 1 + floor(random() * keys);
+		key := 'h:' || k;
+		-- the right block or any other, also beyond the end
+		PERFORM poison(key, CASE WHEN i % 3 = 0 THEN 0 WHEN i % 3 = 1 THEN blocks ELSE blocks * 2 END);
+		CASE floor(random() * 6)
+			WHEN 0, 1 THEN
+				v := dlock_acquire(key, '1 h');
+				IF (v IS NULL) <> (held[k] IS NOT NULL) OR v <= last THEN
+					RETURN format('round %s: acquire of %s gave %s, held is %s, last %s', i, key, v, held[k], last);
+				END IF;
+				IF v IS NOT NULL THEN
+					held[k] := v;
+					last := v;
+				END IF;
+			WHEN 2 THEN
+				answer := dlock_release(key, coalesce(held[k], 1));
+				IF answer <> (CASE WHEN held[k] IS NULL THEN 'not_held' ELSE 'released' END) THEN
+					RETURN format('round %s: release of %s gave %s, held is %s', i, key, answer, held[k]);
+				END IF;
+				held[k] := NULL;
+			WHEN 3 THEN
+				IF (dlock_refresh(key, coalesce(held[k], 1)) IS NULL) <> (held[k] IS NULL) THEN
+					RETURN format('round %s: refresh of %s was wrong, held is %s', i, key, held[k]);
+				END IF;
+			WHEN 4 THEN
+				answer := dlock_check(key, coalesce(held[k], 1));
+				IF answer <> (CASE WHEN held[k] IS NULL THEN 'not_held' ELSE 'held' END) THEN
+					RETURN format('round %s: check of %s gave %s, held is %s', i, key, answer, held[k]);
+				END IF;
+			ELSE
+				IF held[k] IS NOT NULL THEN
+					PERFORM dlock_fence(key, held[k]);
+				END IF;
+		END CASE;
+	END LOOP;
+	FOR k IN 1 .. keys LOOP
+		IF held[k] IS NOT NULL AND dlock_release('h:' || k, held[k]) <> 'released' THEN
+			RETURN format('%s was not held at the end', k);
+		END IF;
+	END LOOP;
+	RETURN 'every answer was right';
+END $$;
+
+-- a small table, then one of many blocks; one transaction a call, so that all
+-- dead versions of a key stay until its end
+SELECT hammer(3000, 3);
+SELECT count(dlock_acquire('h:row' || i, '1 h', 'h', repeat('x', 100))) FROM generate_series(1, 3000) AS i;
+SELECT hammer(3000, 1);
+SELECT hammer(3000, 20);
+
+-- versions that a subtransaction made and gave up
+BEGIN;
+SAVEPOINT a;
+SELECT hammer(1000, 5);
+ROLLBACK TO a;
+SELECT hammer(1000, 5);
+COMMIT;
+
+-- the rows of others came to no harm
+SELECT count(*), count(DISTINCT version), count(DISTINCT key) FROM dlock_locks
+ WHERE key LIKE 'h:row%' AND owner = 'h' AND value = repeat('x', 100);
+
+-- a hint into a table that was rewritten, emptied or cut short since
+SELECT dlock_acquire('h:a', '1 h') AS a, dlock_acquire('h:b', '1 h') AS b \gset
+VACUUM FULL dlock.locks;
+SELECT dlock_check('h:a', :a), dlock_acquire('h:b', '1 h') IS NULL AS busy, dlock_check('h:row1', owner => 'h');
+SELECT count(*) FROM (SELECT poison('h:row' || i, 50), dlock_acquire('h:row' || i, '1 h') AS v FROM generate_series(1, 3000) AS i OFFSET 0) AS x WHERE v IS NULL;
+REINDEX TABLE dlock.locks;
+SELECT dlock_refresh('h:a', :a) IS NOT NULL AS refreshed, dlock_acquire('h:b', '1 h') IS NULL AS busy;
+SELECT count(*) FROM (SELECT dlock_release('h:row' || i, owner => 'h') AS r FROM generate_series(1, 3000) AS i OFFSET 0) AS x WHERE r = 'released';
+TRUNCATE dlock.locks;
+SELECT dlock_check('h:a', :a), dlock_release('h:b', :b), dlock_refresh('h:a', :a) IS NULL AS lost;
+SELECT dlock_acquire('h:a', '1 h') > :b AS granted, dlock_acquire('h:a', '1 h') IS NULL AS busy;
+SELECT hammer(1000, 3);
+BEGIN;
+TRUNCATE dlock.locks;
+SELECT dlock_acquire('h:a', '1 h') IS NOT NULL AS granted;
+SELECT hammer(500, 3);
+ROLLBACK;
+SELECT dlock_acquire('h:a', '1 h') IS NULL AS busy;
+SELECT hammer(500, 3);
+TRUNCATE dlock.locks;
+VACUUM dlock.locks;
+
+DROP FUNCTION hammer;
+DROP FUNCTION poison;
