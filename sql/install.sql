@@ -25,9 +25,9 @@ CREATE EXTENSION dlock;
 DROP SCHEMA dlock;
 CREATE EXTENSION dlock;
 
--- what belongs to it
+-- what belongs to it; 17 and later also list the types of tables
 SELECT pg_describe_object(classid, objid, 0) AS object FROM pg_depend
- WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+ WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND classid <> 'pg_type'::regclass
    AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
    AND pg_describe_object(classid, objid, 0) ~ 'dlock_(acquire|refresh|release|check|fence|fence_trigger|force_release)\(|dlock\.|^schema|view dlock_locks'
  ORDER BY pg_describe_object(classid, objid, 0) COLLATE "C";
