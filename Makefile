@@ -32,7 +32,7 @@ PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
 REGRESS = install acquire expiry errors xact fence roles many hints
-ISOLATION = try wait fenced_takeover snapshot reindex held_snapshot
+ISOLATION = try wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 
 PG_CONFIG ?= pg_config

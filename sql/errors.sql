@@ -95,6 +95,10 @@ SELECT left(x, 5) FROM pg_temp.try($$SET dlock.no_such_setting = 1$$) AS x LIMIT
 -- the trigger function is nothing else
 SELECT pg_temp.try($$SELECT dlock_fence_trigger()$$);
 
+-- the longest key and reason, of characters that JSON escapes, are no problem
+SELECT dlock_acquire(repeat(E'\x01', 1024), '1 h') AS w \gset
+SELECT dlock_force_release(repeat(E'\x01', 1024), repeat(E'\x02', 1024)) = :w;
+
 -- nothing changed
 SELECT count(*) FROM dlock.locks WHERE key IN ('', 'e:2') OR length(key) > 1024;
 SELECT dlock_check('e:1', :v, 'me');
