@@ -29,6 +29,11 @@
  * the insertion of the index entry; that is what makes a key unique here, and
  * nobody ever waits in a unique check for another's transaction.
  *
+ * An index is opened only when it is needed: where the hint leads to the row
+ * and the change keeps to its page, none is.  Entries go to every index of
+ * the table, so that REINDEX CONCURRENTLY can replace the primary key's under
+ * load.  Our lock on the table keeps an index that we have looked up there.
+ *
  * Changing a row.  dlock_store_lock() makes us its locker; what was read is
  * then what is there, for a row version never changes.  That takes the line
  * pointer to be still that version's, which holds because the caller has a
