@@ -379,6 +379,7 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request,
 			  DlockClaim *claim, DlockRow *row, DlockResult *result, int64 began)
 {
 	DeadlockWatch watch = {0};
+	int64		yield_by = 0;
 
 	watch.pause = DeadlockTimeout * INT64CONST(1000);
 	watch.next = began + watch.pause;
@@ -386,7 +387,6 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request,
 	for (;;)
 	{
 		int			position = dlock_wait_rearm();
-		int64		yield_by;
 		int64		wake_at;
 		int64		now;
 
@@ -400,18 +400,25 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request,
 		now = dlock_clock_now();
 		if (result->answer == DLOCK_IS_BUSY)
 		{
-			claim->asked_version = 0;
+			/*
+			 * Whoever loses the turn asks no more.  But a holder whose row is
+			 * in use has been asked all the same, and wins no time by that.
+			 */
+			if (position > 0)
+				claim->asked_version = 0;
 			if (now >= claim->until)
 				break;
 		}
-		else if (claim->asked_version != result->version)
+		else
 		{
 			/* a holder is asked once; another holder anew */
-			claim->asked_version = result->version;
-			claim->asked_at = now;
+			if (claim->asked_version != result->version)
+			{
+				claim->asked_version = result->version;
+				claim->asked_at = now;
+			}
+			yield_by = dlock_fsm_yield_by(&row->state, claim, now);
 		}
-
-		yield_by = dlock_fsm_yield_by(&row->state, claim, now);
 		wake_at = look_again_at(row, result, position, yield_by);
 		dlock_wait_publish(row, wake_at, claim->asked_version, claim->asked_at,
 						   yield_by);
