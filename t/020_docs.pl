@@ -300,7 +300,7 @@ sub run_console_block
 		my $stderr = $session->{stderr} =~ s/^psql:<stdin>:\d+: //mgr;
 
 		$stderr =~ s/^ERROR:  \w{5}: /ERROR:  /mg;
-		$stderr =~ s/^LOCATION:.*\n//mg;
+		$stderr =~ s/^LOCATION:.*\n?//mg;
 		$stderr =~ s/\n$//;
 		is( masked(join "\n", grep { $_ ne '' } $got, $stderr),
 			masked(untable(@printed)),
