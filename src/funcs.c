@@ -34,7 +34,7 @@
 #define MAX_REASON	1024
 #define MAX_VALUE	(64 * 1024)
 
-/* of a wait or a cleanup; what is longer waits for ever */
+/* of a wait, a cleanup or a timeout; whoever waits for longer says NULL */
 #define MAX_SPAN_DAYS	36500
 #define MAX_SPAN_US		(MAX_SPAN_DAYS * USECS_PER_DAY)
 
