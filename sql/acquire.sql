@@ -67,14 +67,14 @@ SELECT dlock_acquire('a:o', '1 h', 'me') AS v \gset
 SELECT version, owner, dlock_check('a:o', :v + version, owner) AS "check",
        dlock_refresh('a:o', :v + version, '1 h', owner) IS NOT NULL AS refreshed
   FROM (VALUES (0, NULL), (NULL, 'me'), (0, 'me'),
-			   (1, NULL), (NULL, 'you'), (NULL, ''), (NULL, 'ME'), (0, 'you'), (1, 'me')) AS x(version, owner);
+			   (1, NULL), (NULL, 'you'), (NULL, 'ME'), (0, 'you'), (1, 'me')) AS x(version, owner);
 SELECT dlock_release('a:o', :v + 1), dlock_release('a:o', NULL, 'you'),
        dlock_release('a:o', :v, 'you'), dlock_release('a:o', :v + 1, 'me');
 SELECT dlock_check('a:o', :v);
 SELECT dlock_release('a:o', NULL, 'me'), dlock_release('a:o', NULL, 'me');
 -- a grant without an owner cannot be named by one
 SELECT dlock_acquire('a:o', '1 h') AS v \gset
-SELECT dlock_check('a:o', NULL, 'me'), dlock_release('a:o', NULL, ''), dlock_release('a:o', :v, 'me');
+SELECT dlock_check('a:o', NULL, 'me'), dlock_release('a:o', NULL, 'you'), dlock_release('a:o', :v, 'me');
 SELECT dlock_release('a:o', :v);
 
 --

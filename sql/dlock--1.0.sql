@@ -40,6 +40,9 @@ CREATE TABLE dlock.locks (
 	autovacuum_vacuum_threshold = 2000,
 	autovacuum_vacuum_insert_threshold = -1,
 	autovacuum_vacuum_cost_delay = 0,
+	-- truncation locks everybody out, and a try must not wait
+	vacuum_truncate = off,
+	toast.vacuum_truncate = off,
 	-- nothing plans queries by its statistics
 	autovacuum_analyze_scale_factor = 100,
 	autovacuum_analyze_threshold = 1000000000

@@ -193,6 +193,13 @@ get_claim(FunctionCallInfo fcinfo, int version_arg, int owner_arg,
 	}
 	if (owner_arg >= 0)
 		request->claim.owner = get_text(fcinfo, owner_arg, "owner", DLOCK_MAX_OWNER);
+
+	/* a name that everybody who forgets one has would be shared by all */
+	if (request->claim.owner != NULL && request->claim.owner[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"owner\" of a lock must not be empty"),
+				 errhint("Pass NULL for none, or a name that is unique to this request.")));
 	if (op != DLOCK_ACQUIRE && !request->claim.by_version &&
 		request->claim.owner == NULL)
 		ereport(ERROR,

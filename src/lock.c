@@ -147,6 +147,7 @@ apply(const DlockStore *store, const DlockKey *key, DlockRow *row,
 			{
 				/* the same grant as it is asked for now */
 				fill_grant(&grant, request, row->state.version, now);
+				grant.acquired_at = row->acquired_at;
 				dlock_store_grant(store, key, row, &grant);
 				granted(result, &grant);
 				dlock_xact_noted(note, true, false, grant.expires_at);
@@ -329,7 +330,7 @@ typedef struct DeadlockWatch
 
 #define CONFIRM_US		INT64CONST(10000)
 #define MAX_DOUBTS		5
-#define MAX_PAUSE_US	INT64CONST(60000000)
+#define MAX_PAUSE_US	INT64CONST(10000000)
 
 static void
 watch_deadlock(DeadlockWatch *watch, int64 now)

@@ -47,6 +47,7 @@
 #include "wait.h"
 
 #define BATCH_ROWS		200
+#define BATCH_BLOCKS	2000
 #define PASS_US			INT64CONST(1000000)	/* leave after this long */
 #define REST_BATCH		1		/* rest this many times a batch's length */
 #define REST_PASS		19		/* ... a pass's length if it found nothing */
@@ -131,7 +132,7 @@ notify_asked(DlockDatabase *db)
  * InvalidBlockNumber if the table is done or not there.
  */
 static BlockNumber
-run_batch(DlockDatabase *db, BlockNumber start, int64 *next, int *removed)
+run_batch(DlockDatabase *db, BlockNumber start, int *removed)
 {
 	DlockStore	store;
 	Batch	   *batch;
@@ -154,7 +155,8 @@ run_batch(DlockDatabase *db, BlockNumber start, int64 *next, int *removed)
 	if (dlock_store_open(&store, true, true))
 	{
 		batch->now = dlock_clock_now();
-		block = dlock_store_scan(&store, GetActiveSnapshot(), start, collect, batch);
+		block = dlock_store_scan(&store, GetActiveSnapshot(), start, BATCH_BLOCKS,
+								 collect, batch);
 		dlock_store_close(&store);
 
 		if (batch->nkeys > 0)
@@ -189,7 +191,7 @@ run_batch(DlockDatabase *db, BlockNumber start, int64 *next, int *removed)
 
 	notify_expired(expired, nexpired);
 
-	*next = Min(*next, batch->next);
+	db->sweep_next = Min(db->sweep_next, batch->next);
 	MemoryContextDelete(kept);
 	return block;
 }
@@ -208,38 +210,39 @@ run_pass(DlockDatabase *db)
 {
 	int64		began = dlock_clock_now();
 	int64		worked = 0;
-	int64		next = DLOCK_NEVER;
-	int			removed = 0;
 	int64		pause;
-	BlockNumber block = db->next_block;
+	int			removed = 0;
 
 	/* what is reported from here on counts for the next pass */
 	pg_atomic_write_u64(&db->due, DLOCK_NEVER);
+	if (db->next_block == 0)
+		db->sweep_next = DLOCK_NEVER;
 
 	for (;;)
 	{
 		int64		batch_began = dlock_clock_now();
-		int64		took;
+		int64		now;
+		BlockNumber next;
 
-		block = run_batch(db, block, &next, &removed);
-		took = dlock_clock_now() - batch_began;
-		worked += took;
-		if (block == InvalidBlockNumber || dlock_clock_now() - began > PASS_US)
+		next = run_batch(db, db->next_block, &removed);
+		db->next_block = next == InvalidBlockNumber ? 0 : next;
+		now = dlock_clock_now();
+		worked += now - batch_began;
+		if (db->next_block == 0 || now - began > PASS_US)
 			break;
-		rest(took * REST_BATCH);
+		rest((now - batch_began) * REST_BATCH);
 	}
-
-	/* a sweep in several passes has not seen the rows of the others */
-	if (block != InvalidBlockNumber || db->next_block != 0)
-		next = dlock_clock_now();
-	db->next_block = block == InvalidBlockNumber ? 0 : block;
 
 	pause = dlock_reap_interval * INT64CONST(1000);
 	if (removed == 0)
 		pause = Max(pause, worked * REST_PASS);
 	db->not_before = dlock_clock_now() + pause;
-	if (next != DLOCK_NEVER)
-		dlock_shmem_report_due(next);
+
+	/* the rest of the table is due; the whole, when its first row is */
+	if (db->next_block != 0)
+		dlock_shmem_report_due(dlock_clock_now());
+	else if (db->sweep_next != DLOCK_NEVER)
+		dlock_shmem_report_due(db->sweep_next);
 }
 
 void

@@ -41,6 +41,7 @@ typedef struct DlockDatabase
 	/* of the launcher and the one worker that it runs at a time */
 	int64		not_before;		/* lease time; no pass before that */
 	BlockNumber next_block;		/* where the next pass goes on */
+	int64		sweep_next;		/* when a row seen so far falls due */
 	bool		pass_ended;		/* the worker came to its end */
 } DlockDatabase;
 

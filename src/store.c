@@ -437,6 +437,7 @@ dlock_store_find(const DlockStore *store, const DlockKey *key, DlockFind how,
 		row->tuple = tuple;
 		row->tid = tuple->t_self;
 		row->ttl = FORM(tuple)->ttl;
+		row->acquired_at = FORM(tuple)->acquired_at;
 		row->is_ours =
 			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
 		row_state(store, tuple, &row->state);
@@ -746,16 +747,16 @@ dlock_store_remove(const DlockStore *store, DlockRow *row)
 /*
  * Scanning
  *
- * Visits every row that the snapshot shows, from the given block on, until
- * the visitor has enough.  Returns the block to go on with, or
- * InvalidBlockNumber at the end.  Unlike an ordinary scan it takes no
+ * Visits every row that the snapshot shows, from the given block on, for so
+ * many blocks or until the visitor has enough.  Returns the block to go on
+ * with, or InvalidBlockNumber at the end.  Unlike an ordinary scan it takes no
  * predicate lock, so a SERIALIZABLE reader makes nobody's lock call fail.
  * The visitor is called without a buffer lock, with tuples of the block that
  * are copies in the current memory context, which is for the caller to reset.
  */
 BlockNumber
 dlock_store_scan(const DlockStore *store, Snapshot snapshot, BlockNumber start,
-				 DlockVisitor visit, void *arg)
+				 BlockNumber limit, DlockVisitor visit, void *arg)
 {
 	BlockNumber nblocks = RelationGetNumberOfBlocks(store->heap);
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
@@ -800,7 +801,7 @@ dlock_store_scan(const DlockStore *store, Snapshot snapshot, BlockNumber start,
 			heap_freetuple(tuples[i]);
 		}
 
-		if (enough)
+		if (enough || block - start + 1 >= limit)
 		{
 			next = block + 1 < nblocks ? block + 1 : InvalidBlockNumber;
 			break;

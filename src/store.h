@@ -56,6 +56,7 @@ typedef struct DlockRow
 {
 	DlockState	state;
 	int64		ttl;
+	int64		acquired_at;
 	bool		is_ours;		/* written by the current transaction */
 	TransactionId pending;		/* who is changing it or has it locked */
 	ItemPointerData tid;
@@ -102,7 +103,8 @@ extern void dlock_store_clear(const DlockStore *store, const DlockKey *key,
 extern void dlock_store_remove(const DlockStore *store, DlockRow *row);
 
 extern BlockNumber dlock_store_scan(const DlockStore *store, Snapshot snapshot,
-									BlockNumber start, DlockVisitor visit, void *arg);
+									BlockNumber start, BlockNumber limit,
+									DlockVisitor visit, void *arg);
 extern void dlock_store_decode(const DlockStore *store, HeapTuple tuple,
 							   DlockKey *key, DlockGrant *grant, DlockState *state);
 

@@ -151,7 +151,7 @@ dlock_locks_shown(PG_FUNCTION_ARGS)
 
 	dlock_store_open(&store, false, false);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	dlock_store_scan(&store, snapshot, 0, show_row, &show);
+	dlock_store_scan(&store, snapshot, 0, InvalidBlockNumber, show_row, &show);
 	UnregisterSnapshot(snapshot);
 	dlock_store_close(&store);
 	return (Datum) 0;
