@@ -35,9 +35,22 @@ REGRESS = install acquire expiry errors xact fence roles many hints
 ISOLATION = try wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 
+EXTRA_CLEAN = test/fsm_test test/fsm_test.o
+
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
 # PGXS does not know which headers an object was made of
 $(OBJS): $(wildcard src/*.h)
+
+# the rules of src/fsm.c, tested without a server
+unit: test/fsm_test
+	./test/fsm_test
+
+test/fsm_test: test/fsm_test.o src/fsm.o
+	$(CC) $(CFLAGS) $^ $(LDFLAGS) -o $@
+
+test/fsm_test.o src/fsm.o: src/fsm.h
+
+.PHONY: unit

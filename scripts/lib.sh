@@ -1,0 +1,182 @@
+# shellcheck shell=bash
+# What scripts/test and scripts/try share: a folder of their own that holds a
+# copy of the tree, a copy of PostgreSQL with dlock in it, and everything that
+# runs.  Neither the checkout nor the system's PostgreSQL is written to, runs
+# do not meet, and the folder may be removed when they end.
+#
+# Servers do not run as root.  Where root starts us, everything happens as
+# user postgres; else as the user that we are.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+work=
+keep=no							# keep $work/log?
+
+die() {
+	echo "${0##*/}: $*" >&2
+	exit 1
+}
+
+# In the background, so that a signal is not kept waiting for the command.
+as_user() {
+	local command=(env --default-signal=INT --default-signal=QUIT "$@")
+
+	[ "$(id -u)" != 0 ] || command=(runuser -u postgres -- "${command[@]}")
+	DLOCK_WORK=$work "${command[@]}" <"${input:-/dev/null}" &
+	wait "$!"
+}
+
+make_work() {
+	local name
+
+	umask 022
+	trap leave EXIT
+	trap 'exit 129' HUP
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+
+	# physical, as /proc has it
+	work=$(mktemp -d "${TMPDIR:-/tmp}/dlock.XXXXXX")
+	work=$(cd "$work" && pwd -P)
+	mkdir "$work/log" "$work/tmp" "$work/home"
+	give "$work"
+
+	# nothing of the caller's is to reach the servers
+	for name in $(compgen -e); do
+		case $name in
+			PG_CONFIG | PG_TEST_*) ;;
+			PG* | MAKE* | MFLAGS | PERL5* | PROVE* | HARNESS_* | LC_* | LANGUAGE) unset "$name" ;;
+		esac
+	done
+	export TMPDIR=$work/tmp HOME=$work/home LC_ALL=C.UTF-8
+	cd "$work" || exit
+	as_user test -w "$work/log" ||
+		die "user postgres cannot reach $work; set TMPDIR to a folder that it can"
+}
+
+give() {
+	[ "$(id -u)" != 0 ] || chown -hR postgres: "$@"
+}
+
+# Processes that we started: they run a program of ours, or have our mark.
+ours() {
+	local proc
+
+	for proc in /proc/[0-9]*; do
+		case $(readlink "$proc/exe" 2>/dev/null) in
+			"$work"/*) echo "${proc#/proc/}"; continue ;;
+		esac
+		if grep -qzxF "DLOCK_WORK=$work" "$proc/environ" 2>/dev/null; then
+			echo "${proc#/proc/}"
+		fi
+	done
+}
+
+stop_ours() {
+	local signal pids
+
+	# QUIT ends a server and its children at once, and removes its shared
+	# memory
+	for signal in QUIT TERM KILL; do
+		pids=$(ours)
+		[ -n "$pids" ] || return 0
+		# shellcheck disable=SC2086	# a list
+		kill -s "$signal" $pids 2>/dev/null || true
+		for _ in {1..50}; do
+			pids=$(ours)
+			[ -n "$pids" ] || return 0
+			sleep 0.1
+		done
+	done
+}
+
+leave() {
+	local status=$?
+
+	trap - EXIT
+	trap '' HUP INT TERM
+	if [ -n "$work" ]; then
+		cd /
+		stop_ours 2>/dev/null
+		if [ "$keep" = yes ]; then
+			find "$work" -mindepth 1 -maxdepth 1 ! -name log -exec rm -rf {} +
+		else
+			rm -rf "$work"
+		fi
+	fi
+	exit "$status"
+}
+
+# A copy of the tree without what was built in it.
+copy_tree() {
+	mkdir "$1"
+	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' \
+		--exclude=./results --exclude=./output_iso --exclude=./tmp_check \
+		--exclude=./tmp_check_iso --exclude=./log --exclude=./build . |
+		tar -C "$1" -xf - --no-same-owner
+	give "$1"
+}
+
+# PostgreSQL finds its files by the place of its programs, so a copy of the
+# programs with links to the rest is an installation of its own.
+copy_postgres() {
+	local from=${PG_CONFIG:-/usr/lib/postgresql/15/bin/pg_config}
+	local prefix dir file
+
+	[ -x "$from" ] || die "there is no $from"
+	prefix=$("$from" --bindir)
+	for dir in $("$from" --sharedir --pkglibdir --includedir-server); do
+		while [ "${dir#"$prefix"/}" = "$dir" ]; do
+			prefix=${prefix%/*}
+		done
+	done
+
+	pg=$work/pg
+	dir=$("$from" --bindir)
+	bindir=$pg${dir#"$prefix"}
+	mkdir -p "$bindir"
+	cp -RL "$dir/." "$bindir"
+	for dir in $("$from" --pkglibdir --sharedir); do
+		mkdir -p "$pg${dir#"$prefix"}"
+		cp -Rs "$dir/." "$pg${dir#"$prefix"}"
+	done
+	for dir in $("$from" --includedir --pkgincludedir --includedir-server --libdir); do
+		file=$pg${dir#"$prefix"}
+		if [ ! -e "$file" ]; then
+			mkdir -p "${file%/*}"
+			ln -s "$dir" "$file"
+		elif [ ! -L "$file" ] && [ "$dir" = "$("$from" --libdir)" ]; then
+			find "$dir" -maxdepth 1 -name 'lib*' -exec ln -st "$file" {} + 2>/dev/null || true
+		fi
+	done
+
+	# not a dlock that is installed there
+	find "$pg" -path '*/include' -prune -o \( -name 'dlock*' -o -path '*/bitcode/dlock/*' \) \
+		-type l -exec rm -f {} +
+	give "$pg"
+
+	pg_config=$bindir/pg_config
+	pgxs=$("$pg_config" --pgxs)
+	pgxs=${pgxs%/src/makefiles/pgxs.mk}
+	case $("$pg_config" --pkglibdir)$("$pg_config" --sharedir) in
+		"$work"/*"$work"/*) ;;
+		*) die "cannot make a copy of the PostgreSQL of $from" ;;
+	esac
+}
+
+start_server() {
+	mkdir "$work/sock"
+	give "$work/sock"
+	as_user "$bindir/initdb" -D "$work/data" -U postgres -A trust -N >"$work/log/initdb.log" 2>&1 &&
+		as_user "$bindir/pg_ctl" -D "$work/data" -l "$work/log/server.log" -w start \
+			-o "-c listen_addresses= -k $work/sock -c shared_preload_libraries=dlock -c fsync=off" \
+			>"$work/log/start.log" 2>&1
+}
+
+stop_server() {
+	as_user "$bindir/pg_ctl" -D "$work/data" -w -m fast stop >"$work/log/stop.log" 2>&1
+}
+
+# What a new user sees first.
+show_tour() {
+	input=$1/scripts/tour.sql as_user "$bindir/psql" -X -q -h "$work/sock" -U postgres -d postgres 2>&1
+}
