@@ -57,35 +57,35 @@ give() {
 	[ "$(id -u)" != 0 ] || chown -hR postgres: "$@"
 }
 
-# Processes that we started: they run a program of ours, or have our mark.
-ours() {
-	local proc
-
-	for proc in /proc/[0-9]*; do
-		case $(readlink "$proc/exe" 2>/dev/null) in
-			"$work"/*) echo "${proc#/proc/}"; continue ;;
-		esac
-		if grep -qzxF "DLOCK_WORK=$work" "$proc/environ" 2>/dev/null; then
-			echo "${proc#/proc/}"
-		fi
-	done
+# Processes that we started: servers and the like are programs of ours, the
+# others bear our mark.
+our_programs() {
+	find /proc -mindepth 2 -maxdepth 2 -name exe -lname "$work/*" -printf '%h\n' 2>/dev/null |
+		sed 's,.*/,,' || true
 }
 
-stop_ours() {
-	local signal pids
+ours() {
+	{
+		our_programs
+		grep -lzxF "DLOCK_WORK=$work" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3 || true
+	} | sort -nu
+}
 
-	# QUIT ends a server and its children at once, and removes its shared
-	# memory
-	for signal in QUIT TERM KILL; do
-		pids=$(ours)
-		[ -n "$pids" ] || return 0
+# QUIT ends a server and its children at once, and lets it remove its shared
+# memory.
+stop_ours() {
+	local until=$((SECONDS + 10)) pids
+
+	# shellcheck disable=SC2046	# lists
+	kill -s QUIT $(our_programs) 2>/dev/null || true
+	while pids=$(ours) && [ -n "$pids" ]; do
 		# shellcheck disable=SC2086	# a list
-		kill -s "$signal" $pids 2>/dev/null || true
-		for _ in {1..50}; do
-			pids=$(ours)
-			[ -n "$pids" ] || return 0
-			sleep 0.1
-		done
+		if [ "$SECONDS" -ge "$until" ]; then
+			kill -s KILL $pids 2>/dev/null || true
+		else
+			kill -s TERM $pids 2>/dev/null || true
+		fi
+		sleep 0.1
 	done
 }
 
