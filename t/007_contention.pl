@@ -1,0 +1,145 @@
+# Many clients on few keys: one holder at a time, and versions that rise.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/lib";
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use DlockTest;
+
+my $clients = 12;
+my $node = new_node('contention', conf => "max_connections = 40\n");
+
+# One row a key.  Whoever holds the key writes down that it is inside, and
+# counts what must never be: somebody else inside, or a version that is not
+# above the last one.
+$node->safe_psql(
+	'postgres', q{
+CREATE TABLE register (
+	k int PRIMARY KEY,
+	inside int NOT NULL DEFAULT 0,
+	last bigint NOT NULL DEFAULT 0,
+	grants int NOT NULL DEFAULT 0,
+	twice int NOT NULL DEFAULT 0,
+	inversions int NOT NULL DEFAULT 0
+) WITH (fillfactor = 10);
+INSERT INTO register SELECT n FROM generate_series(0, 99) n});
+
+# A fence that rejects a valid holder, a release that does not work, and a
+# serialization error all end the run with an error.
+my $cycle = q{
+SELECT coalesce(dlock_acquire('key' || :k, '10min'), 0) AS v \gset
+\if :v > 0
+BEGIN;
+SELECT dlock_fence('key' || :k, :v);
+UPDATE register SET
+	twice = twice + (inside <> 0)::int,
+	inversions = inversions + (last >= :v)::int,
+	inside = inside + 1,
+	last = :v,
+	grants = grants + 1
+ WHERE k = :k;
+COMMIT;
+BEGIN;
+SELECT dlock_fence('key' || :k, :v);
+UPDATE register SET inside = inside - 1 WHERE k = :k;
+SELECT 1 / (dlock_release('key' || :k, :v) = 'released')::int;
+COMMIT;
+\endif
+};
+
+# The same in one transaction of its own: the grant shows only at its commit.
+my $one_transaction = q{
+BEGIN;
+SELECT coalesce(dlock_acquire('key' || :k, '10min'), 0) AS v \gset
+\if :v > 0
+UPDATE register SET
+	twice = twice + (inside <> 0)::int,
+	inversions = inversions + (last >= :v)::int,
+	last = :v,
+	grants = grants + 1
+ WHERE k = :k;
+SELECT 1 / (dlock_release('key' || :k, :v) = 'released')::int;
+\endif
+COMMIT;
+};
+
+my %script = (
+	hot => "\\set k 0\n$cycle",
+	many => "\\set k random(0, 9)\n$cycle",
+	one => "\\set k random(0, 1)\n$one_transaction",
+
+	# everybody turns to the same new key, a hundred times a second
+	stampede =>
+	  "SELECT (extract(epoch FROM clock_timestamp()) * 100)::bigint % 100 AS k \\gset\n$cycle");
+
+sub contend
+{
+	my ($name, $seconds, $options, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	local $ENV{PGOPTIONS} = $options;
+	my $file = $node->basedir . "/$name.sql";
+
+	append_to_file($file, $script{$name}) unless -e $file;
+	$node->safe_psql('postgres', 'UPDATE register SET grants = 0');
+	$node->command_ok(
+		[
+			'pgbench', '-n', '-h', $node->host, '-p', $node->port,
+			'-c', $clients, '-j', 2, '-T', $seconds, '-f', $file, 'postgres'
+		],
+		"$what: no error");
+	my ($grants, $inside, $twice, $inversions) = split /\|/,
+	  $node->safe_psql('postgres',
+		'SELECT sum(grants), sum(inside), sum(twice), sum(inversions) FROM register');
+	note "$what: $grants grants";
+	cmp_ok($grants, '>', $clients, "$what: there were grants");
+	is("$inside $twice $inversions", '0 0 0',
+		"$what: nobody inside, no overlap, no version out of order");
+	return;
+}
+
+my %level = (
+	'read committed' => '-c default_transaction_isolation=read\ committed',
+	'repeatable read' => '-c default_transaction_isolation=repeatable\ read',
+	'serializable' => '-c default_transaction_isolation=serializable');
+
+contend('hot', 5, $level{'read committed'}, 'one key');
+contend('hot', 2, $level{'repeatable read'}, 'one key, repeatable read');
+contend('hot', 2, $level{'serializable'}, 'one key, serializable');
+contend('one', 2, $level{'read committed'}, 'one transaction a grant');
+contend('many', 2, "$level{'read committed'} -c synchronous_commit=off", 'ten keys');
+
+# While somebody holds an old snapshot no dead row version can be removed.
+my $old = session($node);
+ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
+ask($old, 'SELECT count(*) FROM register');
+contend('hot', 3, $level{'read committed'}, 'one key, under an old snapshot');
+contend('many', 2, $level{'repeatable read'}, 'ten keys, under an old snapshot');
+ask($old, 'COMMIT');
+
+# The reaper removes free rows all the time, so that keys are new again.
+$node->append_conf('postgresql.conf', "dlock.reap_interval = '5ms'");
+$node->reload;
+my $inserted = "SELECT pg_stat_get_tuples_inserted('dlock.locks'::regclass)";
+my $before = $node->safe_psql('postgres', $inserted);
+contend('stampede', 4, $level{'read committed'}, 'new keys');
+contend('stampede', 2, $level{'repeatable read'}, 'new keys, repeatable read');
+ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
+ask($old, 'SELECT count(*) FROM register');
+contend('stampede', 2, $level{'read committed'}, 'new keys, under an old snapshot');
+end_session($old);
+ok($node->poll_query_until('postgres', "SELECT ($inserted) > $before + 200"),
+	'keys were new hundreds of times');
+
+is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock_locks'), 0, 'nothing is held');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT key FROM dlock.locks GROUP BY key HAVING count(*) > 1) d'),
+	0, 'no key has two rows');
+$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM dlock.locks')
+  or die 'the rows are not removed';
+$node->stop;
+done_testing();
