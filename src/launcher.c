@@ -170,6 +170,7 @@ static int64
 run_due(void)
 {
 	int64		sleep = MAX_SLEEP_US;
+	bool		ran = false;
 
 	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
 	{
@@ -187,6 +188,7 @@ run_due(void)
 		{
 			bool		ended = run_reaper(db);
 
+			ran = true;
 			now = dlock_clock_now();
 			if (!ended)
 			{
@@ -200,7 +202,12 @@ run_due(void)
 		}
 		sleep = Min(sleep, Max(due - now, 0));
 	}
-	return sleep;
+
+	/*
+	 * Waiting for a reaper resets our latch, so a database that we had passed
+	 * may have called in vain: look again before going to sleep.
+	 */
+	return ran ? 0 : sleep;
 }
 
 void
