@@ -57,10 +57,10 @@ foreach my $hours ('+1', '-1', '-24', '+48')
 	step("${hours}h");
 	is(hours_off(), $hours + 0, "the clock makes a step of $hours h");
 
-	# between these two readings of ours it was still held
+	# on a machine so slow that its time is up by now there is nothing to see
 	my $state = $node->safe_psql('postgres', "SELECT dlock_check('short', $short)");
-	my $asked = clock_gettime(CLOCK_MONOTONIC);
-	is($state, $asked - $began < $ttl ? 'held' : 'not_held', "$hours h: a lease is not shortened");
+	my $elapsed = clock_gettime(CLOCK_MONOTONIC) - $began;
+	ok($state eq 'held' || $elapsed >= $ttl, "$hours h: a lease is not shortened");
 
 	is( $node->safe_psql(
 			'postgres', q{

@@ -26,6 +26,7 @@ sub new_node
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	$node->init(
+		extra => $params{initdb},
 		allows_streaming => $params{streaming},
 		has_archiving => $params{archiving});
 	$node->append_conf(
