@@ -185,8 +185,13 @@ DO $$ BEGIN FOR n IN 1 .. 200000 LOOP PERFORM dlock_acquire('fill' || n, '1h'); 
 	qr/could not extend file .*: File too large/, 'the disk is full');
 is(ask($ready, "SELECT count(*) FROM dlock_locks WHERE key ~ '^fill'"), 0, 'nothing was granted');
 is(ask($ready, "SELECT dlock_refresh('before', $held) IS NOT NULL"), 't', 'others go on');
-like(ask($full, "SELECT dlock_acquire('small', '1h')"), qr/^\d+$/, 'and so does this session');
-is(ask($full, "SELECT dlock_release('before', $held)"), 'released', 'and can release');
+like(complaint($full, "SELECT dlock_acquire('small', '1h')"),
+	qr/could not extend file/, 'a new key finds no room');
+is(ask($ready, "SELECT dlock_acquire('before'), dlock_check('before', $held)"),
+	'|held', 'what is held stays held');
+ask($ready, 'VACUUM dlock.locks');
+like(ask($full, "SELECT dlock_acquire('small', '1h')"), qr/^\d+$/, 'after VACUUM it does');
+is(ask($full, "SELECT dlock_release('before', $held)"), 'released', 'and a release works');
 isnt(ask($ready, "SELECT dlock_acquire('fill1', '1h')"), '', 'the keys are free');
 end_session($full, $two);
 
