@@ -11,8 +11,8 @@
  * neither a gap nor an overlap goes unseen.
  *
  * To extend it: a new operation goes to ops[] and op_bit(); a new thing that
- * decides becomes a field of Facts and one more list of cases in
- * try_combination().  The combinations that no rule speaks of are then listed.
+ * decides becomes a field of Facts, which meets() compares, and one more list
+ * of cases in try_combination().  The combinations that no rule speaks of are then listed.
  *
  *-------------------------------------------------------------------------
  */
@@ -56,11 +56,33 @@
 #define NAMED		(1 << 0)
 #define MISNAMED	(1 << 1)
 
+/* the grant beside the claim: the same request once more? */
+#define OWN			(1 << 0)	/* same role and same owner */
+#define FOREIGN		(1 << 1)
+
+/* is it the turn of the one who asks? */
+#define FIRST		(1 << 0)
+#define BEHIND		(1 << 1)
+
+/* his priority, beside the holder's */
+#define HIGHER		(1 << 0)
+#define NOT_HIGHER	(1 << 1)
+
+/* does the holder need time to yield, and has he any left? */
+#define NO_CLEANUP	(1 << 0)
+#define IN_TIME		(1 << 1)
+#define TIME_UP		(1 << 2)
+
+#define FORCEFUL	(1 << 0)
+#define PATIENT		(1 << 1)
+
+/* has somebody asked the holder to yield? */
+#define ASKED		(1 << 0)
+#define NOT_ASKED	(1 << 1)
+
 /* a row that is not held: since when? */
 #define RECENT		(1 << 0)	/* less than the linger */
 #define LONG_IDLE	(1 << 1)
-
-#define ANY			(~0)
 
 typedef struct Facts
 {
@@ -71,6 +93,12 @@ typedef struct Facts
 	int			owner;
 	int			naming;
 	int			idle;
+	int			own;
+	int			turn;
+	int			rank;
+	int			yield;
+	int			force;
+	int			asked;
 } Facts;
 
 typedef struct Rule
@@ -80,78 +108,97 @@ typedef struct Rule
 	DlockVerdict then;
 } Rule;
 
-#define NOTHING(answer)		{DLOCK_DO_NOTHING, answer}
+#define NOTHING(answer)		{DLOCK_DO_NOTHING, answer, false}
 
+/* what a rule does not speak of is 0, and does not matter to it */
 static const Rule rules[] = {
-	{"try: a key in another transaction's hands is busy",
-		{ACQUIRE, ANY, UNSETTLED, ANY, ANY, ANY, ANY},
+	{"acquire: a key in another transaction's hands is busy",
+		{.op = ACQUIRE,.settled = UNSETTLED},
 	NOTHING(DLOCK_IS_BUSY)},
-	{"try: a key that has no row, or a free one, is granted",
-		{ACQUIRE, ABSENT | FREE, SETTLED, ANY, ANY, ANY, ANY},
-	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED}},
-	{"try: an expired lock is free to anybody, a former holder included",
-		{ACQUIRE, EXPIRED, SETTLED, ANY, ANY, ANY, ANY},
-	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED}},
-	{"try: the same owner gets its grant back, renewed",
-		{ACQUIRE, LIVE, SETTLED, SAME_ROLE, SAME_OWNER, ANY, ANY},
-	{DLOCK_DO_RENEW, DLOCK_IS_GRANTED}},
-	{"try: the owner's name in another role's mouth is worth nothing",
-		{ACQUIRE, LIVE, SETTLED, OTHER_ROLE, SAME_OWNER, ANY, ANY},
+	{"acquire: the same owner gets its grant back, renewed, whoever waits",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = OWN},
+	{DLOCK_DO_RENEW, DLOCK_IS_GRANTED, false}},
+	{"acquire: nobody overtakes those who wait, be it free",
+		{.op = ACQUIRE,.settled = SETTLED,.row = ABSENT | FREE | EXPIRED,.turn = BEHIND},
 	NOTHING(DLOCK_IS_BUSY)},
-	{"try: without the owner's name, a live lock is busy for all",
-		{ACQUIRE, LIVE, SETTLED, ANY, NO_OWNER | OTHER_OWNER, ANY, ANY},
+	{"acquire: nobody overtakes those who wait, whatever his priority",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = BEHIND},
 	NOTHING(DLOCK_IS_BUSY)},
+	{"acquire: a key that has no row, or a free one, is granted",
+		{.op = ACQUIRE,.settled = SETTLED,.row = ABSENT | FREE,.turn = FIRST},
+	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, false}},
+	{"acquire: an expired lock is free to anybody, a former holder included",
+		{.op = ACQUIRE,.settled = SETTLED,.row = EXPIRED,.turn = FIRST},
+	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, false}},
+	{"acquire: a live lock is busy for all who are not above the holder",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = NOT_HIGHER},
+	NOTHING(DLOCK_IS_BUSY)},
+	{"preemption: a holder without cleanup loses it at once",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = NO_CLEANUP},
+	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, true}},
+	{"preemption: a holder with cleanup is asked",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = IN_TIME},
+	NOTHING(DLOCK_IS_ASKED)},
+	{"preemption: when the time is up, force takes it",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = TIME_UP,.force = FORCEFUL},
+	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, true}},
+	{"preemption: when the time is up, without force it is refused",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = TIME_UP,.force = PATIENT},
+	NOTHING(DLOCK_IS_REFUSED)},
 
 	{"holder: what is free is not held",
-		{HOLDERS, ABSENT | FREE, ANY, ANY, ANY, ANY, ANY},
+		{.op = HOLDERS,.row = ABSENT | FREE},
 	NOTHING(DLOCK_IS_NOT_HELD)},
 	{"holder: what has expired is not held, and never comes back",
-		{HOLDERS, EXPIRED, ANY, ANY, ANY, ANY, ANY},
+		{.op = HOLDERS,.row = EXPIRED},
 	NOTHING(DLOCK_IS_NOT_HELD)},
 	{"holder: another role is never the holder, whatever it names",
-		{HOLDERS, LIVE, ANY, OTHER_ROLE, ANY, ANY, ANY},
+		{.op = HOLDERS,.row = LIVE,.role = OTHER_ROLE},
 	NOTHING(DLOCK_IS_HELD_BY_OTHER)},
-	{"holder: another version, another owner or neither is another's",
-		{HOLDERS, LIVE, ANY, SAME_ROLE, ANY, MISNAMED, ANY},
+	{"holder: another version, owner or session, or none, is another's",
+		{.op = HOLDERS,.row = LIVE,.role = SAME_ROLE,.naming = MISNAMED},
 	NOTHING(DLOCK_IS_HELD_BY_OTHER)},
 	{"refresh: the holder's grant is renewed",
-		{REFRESH, LIVE, ANY, SAME_ROLE, ANY, NAMED, ANY},
-	{DLOCK_DO_RENEW, DLOCK_IS_HELD}},
+		{.op = REFRESH,.row = LIVE,.role = SAME_ROLE,.naming = NAMED},
+	{DLOCK_DO_RENEW, DLOCK_IS_HELD, false}},
 	{"release: the holder's grant ends",
-		{RELEASE, LIVE, ANY, SAME_ROLE, ANY, NAMED, ANY},
-	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED}},
+		{.op = RELEASE,.row = LIVE,.role = SAME_ROLE,.naming = NAMED},
+	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, false}},
 	{"check: the holder hears that he is, and nothing is written",
-		{CHECK, LIVE, ANY, SAME_ROLE, ANY, NAMED, ANY},
+		{.op = CHECK,.row = LIVE,.role = SAME_ROLE,.naming = NAMED,.asked = NOT_ASKED},
 	NOTHING(DLOCK_IS_HELD)},
+	{"check: the holder hears that he was asked to yield",
+		{.op = CHECK,.row = LIVE,.role = SAME_ROLE,.naming = NAMED,.asked = ASKED},
+	NOTHING(DLOCK_IS_PREEMPTING)},
 	{"fence: the holder's grant is pinned",
-		{FENCE, LIVE, ANY, SAME_ROLE, ANY, NAMED, ANY},
-	{DLOCK_DO_PIN, DLOCK_IS_HELD}},
+		{.op = FENCE,.row = LIVE,.role = SAME_ROLE,.naming = NAMED},
+	{DLOCK_DO_PIN, DLOCK_IS_HELD, false}},
 
 	{"force: what is free or expired is not held",
-		{FORCE, ABSENT | FREE | EXPIRED, ANY, ANY, ANY, ANY, ANY},
+		{.op = FORCE,.row = ABSENT | FREE | EXPIRED},
 	NOTHING(DLOCK_IS_NOT_HELD)},
 	{"force: a live lock is taken away from anybody",
-		{FORCE, LIVE, ANY, ANY, ANY, ANY, ANY},
-	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED}},
+		{.op = FORCE,.row = LIVE},
+	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, false}},
 
 	{"reaper: no row, nothing to do",
-		{REAP, ABSENT, ANY, ANY, ANY, ANY, ANY},
+		{.op = REAP,.row = ABSENT},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"reaper: leaves a row in another transaction's hands",
-		{REAP, FREE | LIVE | EXPIRED, UNSETTLED, ANY, ANY, ANY, ANY},
+		{.op = REAP,.row = FREE | LIVE | EXPIRED,.settled = UNSETTLED},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"reaper: leaves a live lock",
-		{REAP, LIVE, SETTLED, ANY, ANY, ANY, ANY},
+		{.op = REAP,.row = LIVE,.settled = SETTLED},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"reaper: removes an expired lock at once",
-		{REAP, EXPIRED, SETTLED, ANY, ANY, ANY, ANY},
-	{DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED}},
+		{.op = REAP,.row = EXPIRED,.settled = SETTLED},
+	{DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED, false}},
 	{"reaper: keeps a free row for a while",
-		{REAP, FREE, SETTLED, ANY, ANY, ANY, RECENT},
+		{.op = REAP,.row = FREE,.settled = SETTLED,.idle = RECENT},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"reaper: removes a row that has long been free",
-		{REAP, FREE, SETTLED, ANY, ANY, ANY, LONG_IDLE},
-	{DLOCK_DO_REMOVE, DLOCK_IS_IDLE}},
+		{.op = REAP,.row = FREE,.settled = SETTLED,.idle = LONG_IDLE},
+	{DLOCK_DO_REMOVE, DLOCK_IS_IDLE, false}},
 };
 
 static const DlockOp ops[] = {
@@ -261,13 +308,14 @@ static const struct
 	{NULL, "", OTHER_OWNER}
 };
 
-/* by version, by owner or both; what is given must be right */
+/* by version, owner, session or several; what is given must be right */
 static int
-naming(VersionFact version, int owner)
+naming(VersionFact version, int owner, bool pid_given, bool pid_right)
 {
-	if (version == WRONG_VERSION || owner == OTHER_OWNER)
+	if (version == WRONG_VERSION || owner == OTHER_OWNER ||
+		(pid_given && !pid_right))
 		return MISNAMED;
-	if (version == NO_VERSION && owner == NO_OWNER)
+	if (version == NO_VERSION && owner == NO_OWNER && !pid_given)
 		return MISNAMED;
 	return NAMED;
 }
@@ -283,16 +331,75 @@ static const struct
 	{-1, RECENT}, {0, LONG_IDLE}, {1, LONG_IDLE}
 };
 
+#define CLEANUP		INT64CONST(5000000)
+#define FAR			INT64CONST(1000000000)
+
+static const int64 cleanups[] = {0, CLEANUP};
+
+/* when the holder was asked, before now; until when we wait, after now */
+static const struct
+{
+	int64		asked_version;
+	int64		asked_ago;
+	int64		until;
+	int			fact;
+}			yield_cases[] = {
+	{0, 0, FAR, IN_TIME},		/* this is the first look */
+	{0, 0, 1, IN_TIME},
+	{0, 0, 0, TIME_UP},			/* a try: no time at all */
+	{VERSION, CLEANUP - 1, FAR, IN_TIME},
+	{VERSION, CLEANUP, FAR, TIME_UP},
+	{VERSION, 1, 0, TIME_UP},	/* our own time is up first */
+	{VERSION - 1, FAR, FAR, IN_TIME}	/* that was another holder */
+};
+
+static const struct
+{
+	int32		ours;
+	int32		holders;
+	int			fact;
+}			rank_cases[] = {
+	{0, 1, NOT_HIGHER}, {PG_INT32_MAX, PG_INT32_MAX, NOT_HIGHER},
+	{PG_INT32_MAX, PG_INT32_MAX - 1, HIGHER}
+};
+
+/* the session that a grant ends with, and the one that a release names */
+static const struct
+{
+	int32		of_grant;
+	int32		of_claim;
+	bool		given;
+	bool		right;
+}			pid_cases[] = {
+	{0, 0, false, false},
+	{4711, 0, false, false},
+	{4711, 4711, true, true},
+	{4711, 4712, true, false},
+	{0, 4711, true, false}
+};
+
+static bool
+matters(int fact, int when)
+{
+	return when == 0 || (fact & when) != 0;
+}
+
 static bool
 meets(const Facts *facts, const Facts *when)
 {
-	return (facts->op & when->op) &&
-		(facts->row & when->row) &&
-		(facts->settled & when->settled) &&
-		(facts->role & when->role) &&
-		(facts->owner & when->owner) &&
-		(facts->naming & when->naming) &&
-		(facts->idle & when->idle);
+	return matters(facts->op, when->op) &&
+		matters(facts->row, when->row) &&
+		matters(facts->settled, when->settled) &&
+		matters(facts->role, when->role) &&
+		matters(facts->owner, when->owner) &&
+		matters(facts->naming, when->naming) &&
+		matters(facts->idle, when->idle) &&
+		matters(facts->own, when->own) &&
+		matters(facts->turn, when->turn) &&
+		matters(facts->rank, when->rank) &&
+		matters(facts->yield, when->yield) &&
+		matters(facts->force, when->force) &&
+		matters(facts->asked, when->asked);
 }
 
 static long met[lengthof(rules)];
@@ -309,6 +416,9 @@ show(const char *problem, const Facts *facts, const DlockState *state,
 	printf("# %s: op %d row %d settled %d role %d owner %d naming %d idle %d\n",
 		   problem, facts->op, facts->row, facts->settled, facts->role,
 		   facts->owner, facts->naming, facts->idle);
+	printf("#   own %d turn %d rank %d yield %d force %d asked %d\n",
+		   facts->own, facts->turn, facts->rank, facts->yield, facts->force,
+		   facts->asked);
 	printf("#   grant: version %lld owner %s expires %lld idle since %lld\n",
 		   (long long) state->version,
 		   state->owner != NULL ? state->owner : "(none)",
@@ -353,7 +463,8 @@ try_one(const Facts *facts, const DlockState *state, const DlockClaim *claim,
 
 	met[found]++;
 	if (verdict.action != rules[found].then.action ||
-		verdict.answer != rules[found].then.answer)
+		verdict.answer != rules[found].then.answer ||
+		verdict.preempts != rules[found].then.preempts)
 	{
 		if (wrong[found]++ == 0)
 			show(rules[found].says, facts, state, claim, now, verdict);
@@ -381,17 +492,28 @@ pick(long *rest, int ncases)
 	return chosen;
 }
 
-/* Puts combination n to the test; false: there are not so many. */
+/*
+ * Puts combination n of an operation to the test; false: there are not so
+ * many.  One value is enough of what the operation does not ask about.
+ */
 static bool
-try_combination(long n)
+try_combination(DlockOp op, long n)
 {
 	const int64 expires = INT64CONST(800000000000000);
-	int			op = pick(&n, lengthof(ops));
+	bool		acquire = op == DLOCK_ACQUIRE;
+	int			behind = acquire ? pick(&n, 2) : 0;
+	int			cleanup = acquire ? pick(&n, lengthof(cleanups)) : 0;
+	int			yield = acquire ? pick(&n, lengthof(yield_cases)) : 0;
+	int			rank = acquire ? pick(&n, lengthof(rank_cases)) : 0;
+	int			force = acquire ? pick(&n, 2) : 0;
+	int			version = acquire ? 0 : pick(&n, lengthof(version_cases));
+	int			asked = acquire ? 0 : pick(&n, 2);
+	int			pid = op == DLOCK_RELEASE ? pick(&n, lengthof(pid_cases)) : 0;
+	int			gone = pick(&n, 2);
 	int			row = pick(&n, lengthof(row_cases));
 	int			time = pick(&n, lengthof(time_cases));
 	int			unsettled = pick(&n, 2);
 	int			role = pick(&n, lengthof(role_cases));
-	int			version = pick(&n, lengthof(version_cases));
 	int			owner = pick(&n, lengthof(owner_cases));
 	int			linger = pick(&n, lengthof(lingers));
 	int			idle = pick(&n, lengthof(idle_cases));
@@ -414,26 +536,45 @@ try_combination(long n)
 	state.version = VERSION;
 	state.owner = owner_cases[owner].of_grant;
 	state.expires = expires;
+	state.gone = gone;
+	state.asked = asked;
+	state.priority = rank_cases[rank].holders;
+	state.cleanup = cleanups[cleanup];
+	state.pid = pid_cases[pid].of_grant;
 	state.idle_since = now - lingers[linger] - idle_cases[idle].offset;
 
-	claim.op = ops[op];
+	claim.op = op;
 	claim.role = role_cases[role].role;
 	claim.by_version = version_cases[version].by_version;
 	claim.version = version_cases[version].version;
 	claim.owner = owner_cases[owner].of_claim;
 	claim.linger = lingers[linger];
+	claim.pid = pid_cases[pid].of_claim;
+	claim.behind = behind;
+	claim.priority = rank_cases[rank].ours;
+	claim.force = force;
+	claim.asked_version = yield_cases[yield].asked_version;
+	claim.asked_at = now - yield_cases[yield].asked_ago;
+	claim.until = now + yield_cases[yield].until;
 
-	facts.op = op_bit(ops[op]);
+	facts.op = op_bit(op);
 	if (!state.exists)
 		facts.row = ABSENT;
 	else if (!state.held)
 		facts.row = FREE;
 	else
-		facts.row = time_cases[time].row;
+		facts.row = gone ? EXPIRED : time_cases[time].row;
 	facts.settled = unsettled ? UNSETTLED : SETTLED;
 	facts.role = role_cases[role].fact;
 	facts.owner = owner_cases[owner].fact;
-	facts.naming = naming(version_cases[version].fact, owner_cases[owner].fact);
+	facts.naming = naming(version_cases[version].fact, owner_cases[owner].fact,
+						  pid_cases[pid].given, pid_cases[pid].right);
+	facts.own = facts.role == SAME_ROLE && facts.owner == SAME_OWNER ? OWN : FOREIGN;
+	facts.turn = behind ? BEHIND : FIRST;
+	facts.rank = rank_cases[rank].fact;
+	facts.yield = cleanups[cleanup] == 0 ? NO_CLEANUP : yield_cases[yield].fact;
+	facts.force = force ? FORCEFUL : PATIENT;
+	facts.asked = asked ? ASKED : NOT_ASKED;
 	facts.idle = idle_cases[idle].fact;
 
 	try_one(&facts, &state, &claim, now);
@@ -443,8 +584,9 @@ try_combination(long n)
 int
 main(void)
 {
-	while (try_combination(combinations))
-		;
+	for (int op = 0; op < (int) lengthof(ops); op++)
+		for (long n = 0; try_combination(ops[op], n); n++)
+			;
 
 	for (int i = 0; i < (int) lengthof(rules); i++)
 		ok(met[i] > 0 && wrong[i] == 0, rules[i].says, met[i]);
