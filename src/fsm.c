@@ -34,8 +34,8 @@ same_owner(const char *a, const char *b)
 }
 
 /*
- * Does the claim name this grant?  The role always counts; the version and
- * the owner count when they are given.
+ * Does the claim name this grant?  The role always counts; the version, the
+ * owner and the session count when they are given.
  */
 static bool
 names_grant(const DlockClaim *claim, const DlockState *state)
@@ -48,7 +48,7 @@ names_grant(const DlockClaim *claim, const DlockState *state)
 		return false;
 	if (claim->pid != 0 && claim->pid != state->pid)
 		return false;
-	return claim->by_version || claim->owner != NULL;
+	return claim->by_version || claim->owner != NULL || claim->pid != 0;
 }
 
 static DlockVerdict

@@ -269,7 +269,7 @@ try_once(const DlockKey *key, const DlockRequest *request,
 	}
 
 	if (result->answer == DLOCK_IS_GRANTED && request->session)
-		dlock_session_add(key, claim->role, result->version);
+		dlock_session_add(key, claim->role);
 
 	dlock_store_close(&store);
 	dlock_xact_leave(wrote);
@@ -457,6 +457,8 @@ acquire(const DlockKey *key, const DlockRequest *request, DlockRow *row,
 	DlockClaim	claim = request->claim;
 	int64		now = dlock_clock_now();
 
+	if (request->session)
+		dlock_session_prepare();
 	claim.until = request->wait == DLOCK_NEVER ? DLOCK_NEVER : now + request->wait;
 	claim.behind = dlock_wait_others_first(key, claim.priority);
 	try_once(key, request, &claim, row, result);

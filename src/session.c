@@ -8,7 +8,8 @@
  * vanishes, or the backend is terminated.  The row has the process id, so
  * that a grant that another session has renewed for itself is left alone.
  * What is remembered need not be true (the grant may have been rolled back,
- * released, or have expired): the release finds out.
+ * released, or have expired): the release finds out.  No version is
+ * remembered, for a rollback may bring back the one before.
  *
  * Where nothing can be done on the way out, the row tells: if the run of the
  * server is the same and there is no such process, the grant counts for
@@ -38,7 +39,6 @@ typedef struct SessionGrant
 	char	   *key;
 	int			keylen;
 	Oid			role;
-	int64		version;
 	bool		released;		/* by a transaction that has not ended */
 } SessionGrant;
 
@@ -67,8 +67,6 @@ release_all(int code, Datum arg)
 
 		request.claim.op = DLOCK_RELEASE;
 		request.claim.role = grant->role;
-		request.claim.by_version = true;
-		request.claim.version = grant->version;
 		request.claim.pid = MyProcPid;
 		request.key = grant->key;
 		request.keylen = grant->keylen;
@@ -79,25 +77,33 @@ release_all(int code, Datum arg)
 	CommitTransactionCommand();
 }
 
+/*
+ * To be called before a wait begins: callbacks for the exit are a stack, and
+ * the one that leaves the queue must be the last.
+ */
 void
-dlock_session_add(const DlockKey *key, Oid role, int64 version)
+dlock_session_prepare(void)
+{
+	HASHCTL		info;
+
+	if (grants != NULL)
+		return;
+
+	memset(&info, 0, sizeof(info));
+	info.keysize = sizeof(uint64);
+	info.entrysize = sizeof(SessionGrant);
+	info.hcxt = TopMemoryContext;
+	grants = hash_create("dlock session grants", 16, &info,
+						 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	before_shmem_exit(release_all, (Datum) 0);
+}
+
+void
+dlock_session_add(const DlockKey *key, Oid role)
 {
 	SessionGrant *grant;
 	bool		found;
 	char	   *copy;
-
-	if (grants == NULL)
-	{
-		HASHCTL		info;
-
-		memset(&info, 0, sizeof(info));
-		info.keysize = sizeof(uint64);
-		info.entrysize = sizeof(SessionGrant);
-		info.hcxt = TopMemoryContext;
-		grants = hash_create("dlock session grants", 16, &info,
-							 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-		before_shmem_exit(release_all, (Datum) 0);
-	}
 
 	copy = MemoryContextAlloc(TopMemoryContext, key->len);
 	memcpy(copy, key->data, key->len);
@@ -107,7 +113,6 @@ dlock_session_add(const DlockKey *key, Oid role, int64 version)
 	grant->key = copy;
 	grant->keylen = key->len;
 	grant->role = role;
-	grant->version = version;
 	grant->released = false;
 }
 

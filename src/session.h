@@ -10,7 +10,8 @@
 
 #include "store.h"
 
-extern void dlock_session_add(const DlockKey *key, Oid role, int64 version);
+extern void dlock_session_prepare(void);
+extern void dlock_session_add(const DlockKey *key, Oid role);
 extern void dlock_session_released(const DlockKey *key);
 extern void dlock_session_at_end(bool committed);
 
