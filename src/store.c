@@ -706,6 +706,10 @@ dlock_store_renew(const DlockStore *store, const DlockKey *key, DlockRow *row,
 	form->ttl = ttl;
 	form->refreshed_at = now;
 	form->expires_at = now + ttl;
+
+	/* the session of another run is none of this run's */
+	if (form->run != dlock_clock_run())
+		form->pid = 0;
 	form->run = dlock_clock_run();
 	replace(store, key, row, tuple);
 }
