@@ -12,7 +12,7 @@
  * What a waiter has published was true when it last looked, and nobody wakes
  * it for every change.  So a circle is only a suspicion: those in it are made
  * to look again, and it counts if it is still there in what they have seen
- * since.  The one who finds it gets the error.  Checks are made one at a
+ * since, and nobody has changed those keys after that.  The one who finds it gets the error.  Checks are made one at a
  * time, and he withdraws what he has published, so the others of the circle
  * find none any more.
  *
@@ -84,7 +84,11 @@ waiter_reaches_us(Search *search, DlockWaiter *waiter)
 {
 	char	   *what = psprintf("lock \"%s\"", waiter->key);
 
-	if (waiter->kind != DLOCK_WAIT_TURN || waiter->looked_at < search->believe_since)
+	if (waiter->kind != DLOCK_WAIT_TURN)
+		return false;
+	if (search->believe_since != 0 &&
+		(waiter->looked_at < search->believe_since ||
+		 pg_atomic_read_u32(&waiter->stale) != 0))
 		return false;
 	if (waiter->blocker_pid != 0)
 		return step_to(search, waiter->pid, what, waiter->blocker_pid);

@@ -29,6 +29,7 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "tcop/pquery.h"
+#include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 #include "utils/timeout.h"
@@ -360,26 +361,50 @@ watch_deadlock(DeadlockWatch *watch, int64 now)
 
 /*
  * When the waiter should look again by itself: at the expiry, if it is known,
- * or when the holder's time to yield is up.  Those who do not have the turn
- * do not all come at the same moment.
+ * or when the holder's time to yield is up.
  */
 static int64
-look_again_at(const DlockRow *row, const DlockResult *result, int position,
-			  int64 yield_by)
+look_again_at(const DlockClaim *claim, const DlockRow *row,
+			  const DlockResult *result, int64 looked_at, int64 yield_by)
 {
 	if (result->answer == DLOCK_IS_ASKED)
 		return Min(yield_by, row->state.expires);
-	if (!row->state.held || TransactionIdIsValid(row->pending))
-		return DLOCK_NEVER;		/* a transaction's end will wake us */
-	return row->state.expires + Min(position, 100) * INT64CONST(1000);
+
+	/* whoever is before us passes the turn on */
+	if (claim->behind)
+		return DLOCK_NEVER;
+
+	/* in use by a transaction, or by several; the end of each wakes us */
+	if (!row->state.held || TransactionIdIsValid(row->pending) ||
+		row->state.expires <= looked_at)
+		return DLOCK_NEVER;
+	return row->state.expires;
+}
+
+/*
+ * Busy, but by nothing that withdraws what we have asked of the holder: an
+ * open transaction of his, be it a fence or a refresh, buys him no new time.
+ */
+static bool
+still_asking(const DlockClaim *claim, const DlockState *state)
+{
+	if (claim->behind)
+		return false;
+	return state->unsettled ||
+		(state->held && state->version == claim->asked_version &&
+		 state->priority < claim->priority);
 }
 
 /* Try again and again until it is granted, refused, or the time is up. */
 static void
 wait_in_queue(const DlockKey *key, const DlockRequest *request,
-			  DlockClaim *claim, DlockRow *row, DlockResult *result, int64 began)
+			  DlockClaim *claim, DlockRow *row, DlockResult *result,
+			  int64 began, TimestampTz lock_deadline)
 {
 	DeadlockWatch watch = {0};
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext each_look = AllocSetContextCreate(caller, "dlock wait",
+													ALLOCSET_DEFAULT_SIZES);
 	int64		yield_by = 0;
 
 	watch.pause = DeadlockTimeout * INT64CONST(1000);
@@ -387,13 +412,16 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request,
 
 	for (;;)
 	{
-		int			position = dlock_wait_rearm();
+		int64		looked_at;
 		int64		wake_at;
 		int64		now;
 
+		claim->behind = dlock_wait_rearm() > 0;
 		CHECK_FOR_INTERRUPTS();
 
-		claim->behind = position > 0;
+		MemoryContextReset(each_look);
+		MemoryContextSwitchTo(each_look);
+		looked_at = dlock_clock_now();
 		try_once(key, request, claim, row, result);
 		if (result->answer != DLOCK_IS_BUSY && result->answer != DLOCK_IS_ASKED)
 			break;
@@ -401,14 +429,10 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request,
 		now = dlock_clock_now();
 		if (result->answer == DLOCK_IS_BUSY)
 		{
-			/*
-			 * Whoever loses the turn asks no more.  But a holder whose row is
-			 * in use has been asked all the same, and wins no time by that.
-			 */
-			if (position > 0)
-				claim->asked_version = 0;
 			if (now >= claim->until)
 				break;
+			if (!still_asking(claim, &row->state))
+				claim->asked_version = 0;
 		}
 		else
 		{
@@ -420,13 +444,21 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request,
 			}
 			yield_by = dlock_fsm_yield_by(&row->state, claim, now);
 		}
-		wake_at = look_again_at(row, result, position, yield_by);
+
+		wake_at = look_again_at(claim, row, result, looked_at, yield_by);
 		dlock_wait_publish(row, wake_at, claim->asked_version, claim->asked_at,
 						   yield_by);
 		watch_deadlock(&watch, now);
+
+		/* whoever waits for another lock meanwhile turns it off */
+		if (lock_deadline != 0 && !get_timeout_active(LOCK_TIMEOUT))
+			enable_timeout_at(LOCK_TIMEOUT, lock_deadline);
 		sleep_until(Min(Min(wake_at, claim->until), watch.next),
 					request->without_snapshot);
 	}
+
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(each_look);
 }
 
 static void
@@ -434,20 +466,27 @@ wait_for_turn(const DlockKey *key, const DlockRequest *request,
 			  DlockClaim *claim, DlockRow *row, DlockResult *result)
 {
 	int64		began = dlock_clock_now();
+	TimestampTz lock_deadline = 0;
 
 	PG_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
 	{
 		dlock_wait_enter(key, DLOCK_WAIT_TURN, claim->role, claim->owner,
 						 claim->priority, began, claim->until);
 		if (LockTimeout > 0)
-			enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
-		wait_in_queue(key, request, claim, row, result, began);
+		{
+			lock_deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+														LockTimeout);
+			enable_timeout_at(LOCK_TIMEOUT, lock_deadline);
+		}
+		wait_in_queue(key, request, claim, row, result, began, lock_deadline);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
 
 	dlock_wait_leave(result->answer == DLOCK_IS_GRANTED);
+
+	/* if it has struck already, let it be reported as what it was */
 	if (LockTimeout > 0)
-		disable_timeout(LOCK_TIMEOUT, false);
+		disable_timeout(LOCK_TIMEOUT, true);
 }
 
 static void

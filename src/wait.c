@@ -89,7 +89,10 @@ dlock_wait_shmem_init(LWLockPadded *locks, bool found)
 	for (int i = 0; i < DLOCK_WAIT_BUCKETS; i++)
 		dlist_init(&queue->buckets[i].waiters);
 	for (int i = 0; i < MaxBackends; i++)
+	{
 		pg_atomic_init_u32(&queue->waiters[i].woken, 0);
+		pg_atomic_init_u32(&queue->waiters[i].stale, 0);
+	}
 }
 
 static int
@@ -156,8 +159,10 @@ dlock_wait_wake(const DlockChange *change)
 		{
 			if (change->wakes_change || change->expires < waiter->wake_at)
 				wake(waiter);
+			continue;
 		}
-		else if (first)
+		pg_atomic_write_u32(&waiter->stale, 1);
+		if (first)
 		{
 			first = false;
 			if (change->wakes_turn || change->expires < waiter->wake_at)
@@ -212,6 +217,7 @@ dlock_wait_enter(const DlockKey *key, DlockWaitKind kind, Oid role,
 	LWLockAcquire(bucket_lock(key->hash), LW_EXCLUSIVE);
 
 	pg_atomic_write_u32(&waiter->woken, 0);
+	pg_atomic_write_u32(&waiter->stale, 0);
 	waiter->latch = MyLatch;
 	waiter->pid = MyProcPid;
 	waiter->kind = kind;
@@ -302,10 +308,14 @@ dlock_wait_rearm(void)
 	int			position = 0;
 	dlist_iter	iter;
 
+	/*
+	 * Until we have said when we will look again, every change wakes us: what
+	 * we said the last time may be sooner than what comes of this look.
+	 */
+	LWLockAcquire(bucket_lock(me->hash), LW_EXCLUSIVE);
 	pg_atomic_write_u32(&me->woken, 0);
-	pg_memory_barrier();
-
-	LWLockAcquire(bucket_lock(me->hash), LW_SHARED);
+	pg_atomic_write_u32(&me->stale, 0);
+	me->wake_at = DLOCK_NEVER;
 	dlist_foreach(iter, bucket_list(me->hash))
 	{
 		DlockWaiter *other = dlist_container(DlockWaiter, node, iter.cur);
@@ -318,6 +328,7 @@ dlock_wait_rearm(void)
 			position++;
 	}
 	LWLockRelease(bucket_lock(me->hash));
+	pg_memory_barrier();
 	return position;
 }
 

@@ -35,6 +35,8 @@ typedef struct DlockWaiter
 {
 	dlist_node	node;			/* in its bucket */
 	pg_atomic_uint32 woken;		/* set by whoever wakes it */
+	pg_atomic_uint32 stale;		/* set by whoever has changed the key since it
+								 * looked */
 	Latch	   *latch;
 	int			pid;			/* 0: does not wait */
 	DlockWaitKind kind;
