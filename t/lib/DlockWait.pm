@@ -1,0 +1,236 @@
+# Clients for the tests of waiting: a psql session each, whose answer may be
+# awaited later.
+
+package DlockWait;
+
+use strict;
+use warnings FATAL => 'all';
+
+use Exporter 'import';
+use Test::More;
+use Time::HiRes qw(usleep);
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+use DlockTest;
+
+our @EXPORT = qw(
+  client close_clients until_sql queue_of until_queue until_waiting until_gone
+);
+
+my $made = 0;
+
+# A client.  Its application_name is its name, if it has one.
+sub client
+{
+	my ($node, $name, %params) = @_;
+	my $self = bless { node => $node, sent => 0, name => $name // 'c' . ++$made },
+	  __PACKAGE__;
+
+	$self->{psql} = session($node, $params{database}, %{ $params{psql} // {} });
+	ask($self->{psql}, "\\set VERBOSITY verbose\nSET application_name = '$self->{name}'");
+	ask($self->{psql}, "SET ROLE $params{role}") if $params{role};
+	$self->{pid} = ask($self->{psql}, 'SELECT pg_backend_pid()');
+	return $self;
+}
+
+sub pid
+{
+	return $_[0]->{pid};
+}
+
+# What is printed; an error is "ERROR 55P03" and so on, its text in said().
+sub ask_it
+{
+	my ($self, $sql) = @_;
+
+	return $self->digest(ask($self->{psql}, $sql));
+}
+
+sub digest
+{
+	my ($self, $printed) = @_;
+
+	$self->{said} = $self->{psql}->{stderr};
+	return "ERROR $1" if $self->{said} =~ /^(?:psql:[^\n]*: )?(?:ERROR|FATAL):  (\w{5})/m;
+	return $printed;
+}
+
+# The complaint that came with the last answer.
+sub said
+{
+	return $_[0]->{said};
+}
+
+# Send a statement that will not come back at once.
+sub start
+{
+	my ($self, $sql) = @_;
+	my $mark = "$self->{name} sent " . ++$self->{sent};
+
+	$self->{psql}->{stderr} = '';
+	$self->{psql}->query_until(qr/\Q$mark\E\r?\n/, "\\echo '$mark'\n$sql;\n");
+	return $self;
+}
+
+# The answer of what was started.
+sub answer
+{
+	my ($self) = @_;
+	my $psql = $self->{psql};
+	my $kept = $psql->{stderr};
+
+	# not through ask(), which forgets what was complained of already
+	my $printed = $psql->query('');
+
+	$psql->{stderr} = $kept . $psql->{stderr} if $kept ne '' && $psql->{stderr} !~ /^\Q$kept\E/;
+	return $self->digest($printed);
+}
+
+# Has what was started come back?  Does not wait.
+sub came_back
+{
+	my ($self) = @_;
+
+	return $self->{node}->safe_psql('postgres',
+		"SELECT state <> 'active' FROM pg_stat_activity WHERE pid = $self->{pid}") eq 't';
+}
+
+# The client process vanishes without a word.
+sub vanish
+{
+	my ($self) = @_;
+
+	$self->{psql}->{run}->signal('KILL');
+	eval { $self->{psql}->{run}->finish; };
+	$self->{gone} = 1;
+	return;
+}
+
+# The backend ends, and psql with it.
+sub lost
+{
+	my ($self) = @_;
+
+	eval { $self->{psql}->{run}->kill_kill; };
+	$self->{gone} = 1;
+	return;
+}
+
+sub leave
+{
+	my ($self) = @_;
+
+	return if $self->{gone};
+	end_session($self->{psql});
+	$self->{gone} = 1;
+	return;
+}
+
+sub close_clients
+{
+	$_->leave foreach @_;
+	return;
+}
+
+my %monitors;
+
+sub monitor
+{
+	my ($node, $database) = @_;
+	my $name = $node->name . "/$database";
+
+	# after a restart of the server a new one is needed
+	if ($monitors{$name})
+	{
+		my $psql = $monitors{$name};
+
+		$psql->{run}->pump_nb;
+		delete $monitors{$name} unless $psql->{run}->pumpable;
+	}
+	$monitors{$name} //= session($node, $database);
+	return $monitors{$name};
+}
+
+# Close what until_sql() has opened, before the server is stopped.
+sub close_monitors
+{
+	end_session(values %monitors);
+	%monitors = ();
+	return;
+}
+
+# Poll until a query gives the expected result; fails the test otherwise.
+sub until_sql
+{
+	my ($node, $sql, $expected, $what, %params) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $psql = monitor($node, $params{database} // 'postgres');
+	my $got = '';
+
+	for (my $i = 0; $i < 100 * $PostgreSQL::Test::Utils::timeout_default; $i++)
+	{
+		$got = ask($psql, $sql);
+		last if $got eq $expected;
+		usleep(10_000);
+	}
+	is($got, $expected, $what);
+	return;
+}
+
+# Who waits for a key, in line, by application_name; watchers last.
+sub queue_sql
+{
+	my ($key) = @_;
+
+	return "SELECT coalesce(string_agg(application_name, ' ' ORDER BY position, application_name), '')"
+	  . " FROM dlock_waiters JOIN pg_stat_activity USING (pid)"
+	  . " WHERE key = '$key' AND wait_event_type = 'Extension'";
+}
+
+sub queue_of
+{
+	my ($node, $key) = @_;
+
+	return $node->safe_psql('postgres', queue_sql($key));
+}
+
+sub until_queue
+{
+	my ($node, $key, $expected, $what, %params) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	until_sql($node, queue_sql($key), $expected, $what // "queue of $key: $expected",
+		%params);
+	return;
+}
+
+# Wait until the client waits for the key, whatever the place, and sleeps.
+sub until_waiting
+{
+	my ($node, $client, $key, %params) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	until_sql(
+		$node,
+		"SELECT count(*) FROM dlock_waiters JOIN pg_stat_activity USING (pid)"
+		  . " WHERE key = '$key' AND pid = $client->{pid} AND wait_event_type = 'Extension'",
+		1,
+		"$client->{name} waits for $key",
+		%params);
+	return;
+}
+
+# Wait until a process is no more.
+sub until_gone
+{
+	my ($node, $pid, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	until_sql($node, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid",
+		0, $what // "process is gone");
+	return;
+}
+
+1;
