@@ -66,9 +66,10 @@ verdict(DlockAction action, DlockAnswer answer)
 int64
 dlock_fsm_yield_by(const DlockState *state, const DlockClaim *claim, int64 now)
 {
-	int64		asked_at = claim->asked_version == state->version ?
-		claim->asked_at : now;
+	int64		asked_at = now;
 
+	if (claim->asked_version == state->version)
+		asked_at = claim->asked_at;
 	return Min(asked_at + state->cleanup, claim->until);
 }
 

@@ -50,11 +50,11 @@ dlock_hint_get(uint64 hash, ItemPointer tid)
 void
 dlock_hint_set(uint64 hash, ItemPointer tid)
 {
-	/* block numbers above 32 bits do not exist; the tag takes the rest */
-	uint64		word = (hash & TAG_MASK) |
-		((uint64) ItemPointerGetBlockNumber(tid) << 16) |
-		ItemPointerGetOffsetNumber(tid);
+	/* 16 bits of tag, 32 of block, 16 of offset */
+	uint64		word = hash & TAG_MASK;
 
+	word |= (uint64) ItemPointerGetBlockNumber(tid) << 16;
+	word |= ItemPointerGetOffsetNumber(tid);
 	pg_atomic_write_u64(&dlock_shmem->hints[hash % DLOCK_HINTS], word);
 }
 

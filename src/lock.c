@@ -190,7 +190,7 @@ try_once(const DlockKey *key, const DlockRequest *request,
 		 const DlockClaim *claim, DlockRow *row, DlockResult *result)
 {
 	bool		may_wait = claim->op != DLOCK_ACQUIRE &&
-		claim->op != DLOCK_REAP && claim->pid == 0;
+	claim->op != DLOCK_REAP && claim->pid == 0;
 	DlockWrite	wrote = DLOCK_WROTE_NOTHING;
 	DlockStore	store;
 

@@ -48,7 +48,7 @@
 
 #define BATCH_ROWS		200
 #define BATCH_BLOCKS	2000
-#define PASS_US			INT64CONST(1000000)	/* leave after this long */
+#define PASS_US			INT64CONST(1000000) /* leave after this long */
 #define REST_BATCH		1		/* rest this many times a batch's length */
 #define REST_PASS		19		/* ... a pass's length if it found nothing */
 
