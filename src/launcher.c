@@ -66,8 +66,8 @@ dlock_reaper_init(void)
 
 /*
  * Bring the slots in line with pg_database: slots of databases that are gone
- * are freed, and if asked for, every database that takes connections gets
- * one and is due.
+ * are freed, those that take no connections are left alone, and if asked for,
+ * all others get one and are due.
  */
 static void
 read_databases(bool all_due)
@@ -93,7 +93,11 @@ read_databases(bool all_due)
 
 		for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
 			if (gone[i] == form->oid)
+			{
 				gone[i] = InvalidOid;
+				if (!form->datallowconn)
+					pg_atomic_write_u64(&dlock_shmem->databases[i].due, DLOCK_NEVER);
+			}
 
 		if (all_due && form->datallowconn)
 		{

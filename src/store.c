@@ -198,6 +198,9 @@ dlock_store_open(DlockStore *store, bool write, bool missing_ok)
 {
 	LOCKMODE	lockmode = write ? RowExclusiveLock : AccessShareLock;
 
+	/* where the launcher could not be started, the first use starts the clock */
+	(void) dlock_clock_started();
+
 	for (;;)
 	{
 		Oid			heap;

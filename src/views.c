@@ -101,7 +101,7 @@ show_row(const DlockStore *store, HeapTuple tuple, void *arg)
 		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.acquired_at));
 		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.refreshed_at));
 		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.expires_at));
-		values[n++] = interval_datum(state.expires - show->now);
+		values[n++] = interval_datum(Min(state.expires - show->now, grant.ttl));
 		values[n++] = interval_datum(grant.ttl);
 		isnull[n] = grant.pid == 0;
 		values[n++] = Int32GetDatum(grant.pid);

@@ -11,3 +11,17 @@
 	do { (void) (__VA_ARGS__); if ((level) >= ERROR) abort(); } while (0)
 #define elog(level, ...) \
 	do { (void) (__VA_ARGS__); if ((level) >= ERROR) abort(); } while (0)
+
+/* loops that look like calls */
+#define dlist_foreach(iter, head) \
+	for ((iter).cur = (head)->head.next; (iter).cur != &(head)->head; \
+		 (iter).cur = (iter).cur->next)
+#define dlist_reverse_foreach(iter, head) \
+	for ((iter).cur = (head)->head.prev; (iter).cur != &(head)->head; \
+		 (iter).cur = (iter).cur->prev)
+#define foreach(cell, list) \
+	for ((cell) = list_head(list); (cell) != NULL; (cell) = lnext(list, cell))
+
+/* and blocks that look like statements */
+#define PG_ENSURE_ERROR_CLEANUP(function, arg)	{ (void) (function); (void) (arg)
+#define PG_END_ENSURE_ERROR_CLEANUP(function, arg) }
