@@ -219,7 +219,7 @@ cmp_ok($a->ask_it(acquire('priority => 1, wait => NULL, force => true')), '>', $
 # It expires while it is asked.
 fresh();
 $version = $now->ask_it("SELECT dlock_acquire('$key', '500ms', cleanup => '1h')");
-asks($a, "priority => 1, wait => '1h'");
+$a->start(acquire("priority => 1, wait => '1h'"));
 cmp_ok($a->answer, '>', $version, 'a lease that expires while its holder is asked');
 
 # The holder raises its own priority: it need not yield any more.

@@ -244,7 +244,7 @@ got($w, $holder->{version}, 'read only by default');
 fresh();
 $holder = client($node, 'holder');
 $version = $holder->ask_it("SELECT dlock_acquire('$key', '300ms', session => true)");
-waits($w);
+$w->start("SELECT dlock_acquire('$key', '1h', wait => '1h')");
 got($w, $version, 'expired while its session lives');
 $holder->leave;
 
