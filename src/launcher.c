@@ -34,7 +34,6 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
-#include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
@@ -176,7 +175,7 @@ run_due(void)
 	int64		sleep = MAX_SLEEP_US;
 	bool		ran = false;
 
-	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+	for (int i = 0; i < DLOCK_MAX_DATABASES && !ShutdownRequestPending; i++)
 	{
 		DlockDatabase *db = &dlock_shmem->databases[i];
 		int64		due;
@@ -217,7 +216,7 @@ run_due(void)
 void
 dlock_launcher_main(Datum arg)
 {
-	pqsignal(SIGTERM, die);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
@@ -230,7 +229,7 @@ dlock_launcher_main(Datum arg)
 
 	read_databases(true);
 
-	for (;;)
+	while (!ShutdownRequestPending)
 	{
 		int64		sleep = run_due();
 
@@ -244,4 +243,7 @@ dlock_launcher_main(Datum arg)
 			ProcessConfigFile(PGC_SIGHUP);
 		}
 	}
+
+	/* with 0 the postmaster would not start us again */
+	proc_exit(1);
 }
