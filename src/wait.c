@@ -121,6 +121,13 @@ waits_for(const DlockWaiter *waiter, const DlockKey *key)
 		memcmp(waiter->key, key->data, key->len) == 0;
 }
 
+static bool
+wait_for_same(const DlockWaiter *a, const DlockWaiter *b)
+{
+	return a->dboid == b->dboid && a->hash == b->hash &&
+		a->keylen == b->keylen && memcmp(a->key, b->key, a->keylen) == 0;
+}
+
 /* Is there anybody waiting for anything? */
 bool
 dlock_wait_any(void)
@@ -140,12 +147,13 @@ wake(DlockWaiter *waiter)
 
 /*
  * Wake those to whom a change matters.  Called at the end of a transaction,
- * so it must not fail.
+ * so it must not fail.  A change names its key by the hash; if two keys have
+ * the same, those of the other one are woken too, rather than nobody.
  */
 void
 dlock_wait_wake(const DlockChange *change)
 {
-	bool		first = true;
+	DlockWaiter *first = NULL;
 	dlist_iter	iter;
 
 	LWLockAcquire(bucket_lock(change->hash), LW_SHARED);
@@ -162,12 +170,13 @@ dlock_wait_wake(const DlockChange *change)
 			continue;
 		}
 		pg_atomic_write_u32(&waiter->stale, 1);
-		if (first)
+		if (first == NULL || !wait_for_same(first, waiter))
 		{
-			first = false;
 			if (change->wakes_turn || change->expires < waiter->wake_at)
 				wake(waiter);
 		}
+		if (first == NULL)
+			first = waiter;
 	}
 	LWLockRelease(bucket_lock(change->hash));
 }
@@ -281,8 +290,7 @@ dlock_wait_leave(bool granted)
 
 		if (other == waiter || granted)
 			continue;
-		if (other->kind != DLOCK_WAIT_TURN || other->dboid != waiter->dboid ||
-			other->hash != waiter->hash)
+		if (other->kind != DLOCK_WAIT_TURN || !wait_for_same(other, waiter))
 			continue;
 		/* the first of the others: does he come after us? */
 		if (waiter->kind == DLOCK_WAIT_TURN &&
@@ -322,9 +330,7 @@ dlock_wait_rearm(void)
 
 		if (other == me)
 			break;
-		if (other->kind == DLOCK_WAIT_TURN && other->dboid == me->dboid &&
-			other->hash == me->hash && other->keylen == me->keylen &&
-			memcmp(other->key, me->key, me->keylen) == 0)
+		if (other->kind == DLOCK_WAIT_TURN && wait_for_same(other, me))
 			position++;
 	}
 	LWLockRelease(bucket_lock(me->hash));
