@@ -363,6 +363,8 @@ watch_deadlock(DeadlockWatch *watch, int64 now)
  * When the waiter should look again by itself: at the expiry, if it is known,
  * or when the holder's time to yield is up.
  */
+#define BEHIND_US	INT64CONST(10000000)
+
 static int64
 look_again_at(const DlockClaim *claim, const DlockRow *row,
 			  const DlockResult *result, int64 looked_at, int64 yield_by)
@@ -370,9 +372,13 @@ look_again_at(const DlockClaim *claim, const DlockRow *row,
 	if (result->answer == DLOCK_IS_ASKED)
 		return Min(yield_by, row->state.expires);
 
-	/* whoever is before us passes the turn on */
+	/*
+	 * Whoever is before us passes the turn on, so this is only to be found
+	 * content by the commits until then: a new holder whose lease ends no
+	 * sooner than we look need not wake us.
+	 */
 	if (claim->behind)
-		return DLOCK_NEVER;
+		return looked_at + BEHIND_US;
 
 	/* in use by a transaction, or by several; the end of each wakes us */
 	if (!row->state.held || TransactionIdIsValid(row->pending) ||
