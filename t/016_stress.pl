@@ -20,11 +20,12 @@ my $seed = $ENV{DLOCK_STRESS_SEED} // int(rand(2**31));
 note "seed $seed (DLOCK_STRESS_SEED)";
 srand($seed);
 
+# Nobody looks for deadlocks, and no reaper comes by: either would make up for
+# a wakeup that was lost.
 my $node = new_node(
 	'stress', conf => q{
 max_connections = 150
-deadlock_timeout = 100ms
-dlock.reap_interval = 100ms
+deadlock_timeout = 10min
 fsync = off
 log_min_messages = fatal
 });
@@ -39,8 +40,11 @@ CREATE TABLE broken (what text);
 CREATE FUNCTION enter(k text, v bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE r register;
 BEGIN
-  IF v IS NULL THEN RETURN; END IF;
-  PERFORM dlock_fence(k, v);
+  BEGIN
+    PERFORM dlock_fence(k, v);
+  EXCEPTION WHEN SQLSTATE 'LK001' THEN
+    RETURN;
+  END;
   SELECT * INTO r FROM register WHERE key = k FOR UPDATE;
   -- the one before may have been killed or preempted, but is fenced off
   IF v < r.last THEN
@@ -51,12 +55,21 @@ END $$;
 CREATE FUNCTION work(k text, v bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE r register;
 BEGIN
-  IF v IS NULL THEN RETURN; END IF;
-  PERFORM dlock_fence(k, v);
+  BEGIN
+    PERFORM dlock_fence(k, v);
+  EXCEPTION WHEN SQLSTATE 'LK001' THEN
+    RETURN;
+  END;
   SELECT * INTO r FROM register WHERE key = k FOR UPDATE;
   IF r.inside IS DISTINCT FROM v THEN
     INSERT INTO broken VALUES (format('%s: version %s meets %s', k, v, r.inside));
   END IF;
+END $$;
+CREATE FUNCTION demand(k text, pause interval, prio int, cleanup interval, force boolean) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN dlock_acquire(k, '2s', wait => pause, priority => prio, cleanup => cleanup, force => force);
+EXCEPTION WHEN lock_not_available THEN
+  RETURN NULL;
 END $$;
 });
 
@@ -104,7 +117,7 @@ COMMIT;
 SELECT dlock_release('s' || :key, :v);
 \endif
 },
-	# out of order on purpose: deadlocks
+	# out of order on purpose: they time out on each other
 	'two' => q{
 BEGIN;
 SELECT coalesce(dlock_acquire('s' || :key, '2s', wait => :pause * interval '1ms'), 0) AS v \gset
@@ -112,7 +125,7 @@ SELECT coalesce(dlock_acquire('s' || :other, '2s', wait => :pause * interval '1m
 ROLLBACK;
 },
 	'priority' => q{
-SELECT coalesce(dlock_acquire('s' || :key, '2s', wait => :pause * interval '1ms', priority => :priority, cleanup => :cleanup * interval '1ms', force => :coin = 1), 0) AS v \gset
+SELECT coalesce(demand('s' || :key, :pause * interval '1ms', :priority, :cleanup * interval '1ms', :coin = 1), 0) AS v \gset
 \if :v
 SELECT enter('s' || :key, :v);
 SELECT work('s' || :key, :v);
@@ -123,6 +136,15 @@ SELECT dlock_release('s' || :key, :v);
 	'abandon' => q{
 SELECT dlock_acquire('s' || :key, '20ms', wait => :pause * interval '1ms', session => :coin = 1);
 },
+	# long enough for one that is forgotten to be noticed
+	'patient' => q{
+SELECT coalesce(dlock_acquire('s' || :key, '2s', wait => '1min'), 0) AS v \gset
+\if :v
+SELECT enter('s' || :key, :v);
+SELECT work('s' || :key, :v);
+SELECT dlock_release('s' || :key, :v);
+\endif
+},
 	'watch' => q{
 SELECT dlock_watch('s' || :key, NULL, :pause * interval '1ms');
 },
@@ -131,7 +153,7 @@ CALL dlock_lock('s' || :key, '30ms', wait => :pause * interval '1ms', owner => '
 });
 my %weight = (
 	wait => 8, try => 3, transaction => 6, savepoint => 3, two => 3,
-	priority => 6, abandon => 2, watch => 2, call => 1);
+	priority => 6, abandon => 2, watch => 2, call => 1, patient => 3);
 my @files;
 foreach my $name (sort keys %script)
 {
@@ -148,9 +170,8 @@ foreach my $name (sort keys %script)
 	push @files, '-f', "$file\@$weight{$name}";
 }
 
-# A client of pgbench ends with its first error that is not a deadlock, and
-# all do when they are killed: so there are many small runs, one after the
-# other, until the time is up.
+# A client of pgbench ends when it is cancelled or terminated: so there are
+# many small runs, one after the other, until the time is up.
 my $until = time() + $SECONDS;
 my @runs;
 my %ended = (ok => 0, failed => 0);
@@ -160,10 +181,11 @@ sub run_clients
 {
 	my ($clients) = @_;
 	my %run = (out => '', err => '');
+	local $ENV{PGAPPNAME} = 'stress';
 
 	$run{handle} = IPC::Run::start(
 		[
-			'pgbench', '-n', '-c', $clients, '-j', 1, '-T', 3, '--max-tries=1',
+			'pgbench', '-n', '-c', $clients, '-j', 1, '-T', 1, '--max-tries=1',
 			'--random-seed=' . int(rand(2**31)),
 			'-h', $node->host, '-p', $node->port, @files, 'postgres'
 		],
@@ -172,41 +194,35 @@ sub run_clients
 }
 
 my $monitor = client($node, 'monitor');
+my $sampler = client($node, 'sampler');
 my $killer = client($node, 'killer');
-my %free_since;
-my $worst = 0;
-my $samples = 0;
-my $most_waiting = 0;
-my %done = (cancel => 0, terminate => 0);
 
-# First in line although the key is free: how long?  One and the same waiter
-# must not stay so while nobody has the key; an open transaction has it too.
-sub sample
-{
-	my $now = time();
-	my %free;
+# First in line although the key is free: how long?  The samples of one and
+# the same wait, one after the other, tell.  An open transaction may have the
+# key, but none of them is open for long.
+$monitor->ask_it(q{
+CREATE TABLE samples (n int, waiting int);
+CREATE TABLE first_of_free (n int, key text, pid int, since timestamptz, at timestamptz);
+});
+$sampler->start("DO \$\$ BEGIN FOR i IN 1 .. $SECONDS * 20 LOOP
+INSERT INTO samples SELECT i, count(*) FROM dlock_waiters;
+INSERT INTO first_of_free SELECT i, key, pid, since, clock_timestamp() FROM dlock_waiters w
+ WHERE position = 1 AND NOT EXISTS (SELECT FROM dlock_locks l WHERE l.key = w.key);
+COMMIT; PERFORM pg_sleep(0.05); END LOOP; END \$\$");
 
-	foreach my $line (
-		split /\n/,
-		$monitor->ask_it(q{
-SELECT w.key || ' ' || w.pid || ' ' || extract(epoch FROM w.since)
-  FROM dlock_waiters w JOIN pg_stat_activity a USING (pid)
- WHERE position = 1 AND wait_event_type = 'Extension'
-   AND NOT EXISTS (SELECT FROM dlock_locks l WHERE l.key = w.key)
-   AND NOT EXISTS (SELECT FROM pg_stat_activity o WHERE o.backend_xid IS NOT NULL)}))
-	{
-		$free{$line} = 1;
-		$free_since{$line} //= $now;
-		$worst = $now - $free_since{$line} if $now - $free_since{$line} > $worst;
-	}
-	delete $free_since{$_} foreach grep { !$free{$_} } keys %free_since;
-	my $waiting = $monitor->ask_it('SELECT count(*) FROM dlock_waiters');
-	$most_waiting = $waiting if $waiting > $most_waiting;
-	$samples++;
-	return;
-}
+# One victim in a while.
+$killer->ask_it('CREATE TEMP TABLE killed (how text)');
+$killer->ask_it('SELECT setseed(' . rand() . ')');
+$killer->start("DO \$\$ DECLARE victim int; BEGIN FOR i IN 1 .. $SECONDS * 20 LOOP
+SELECT pid INTO victim FROM pg_stat_activity WHERE application_name = 'stress' AND state = 'active' ORDER BY random() LIMIT 1;
+IF random() < 0.8 THEN
+ INSERT INTO killed SELECT 'cancel' WHERE pg_cancel_backend(victim);
+ELSE
+ INSERT INTO killed SELECT 'terminate' WHERE pg_terminate_backend(victim);
+END IF;
+COMMIT; PERFORM pg_sleep(0.05); END LOOP; END \$\$");
 
-push @runs, run_clients(4) foreach 1 .. 15;
+push @runs, run_clients(3) foreach 1 .. 20;
 while (@runs)
 {
 	my @going;
@@ -218,23 +234,24 @@ while (@runs)
 		eval { $run->{handle}->finish; };
 		$ended{ $run->{handle}->result == 0 ? 'ok' : 'failed' }++;
 		$errors .= $run->{err};
-		push @going, run_clients(4) if time() < $until;
+		push @going, run_clients(3) if time() < $until;
 	}
 	@runs = @going;
-	sample();
-
-	# one victim in a while, cancelled or terminated
-	my $how = rand() < 0.8 ? 'cancel' : 'terminate';
-	$done{$how}++
-	  if time() < $until
-	  && $killer->ask_it(
-		"SELECT pg_${how}_backend(pid) FROM pg_stat_activity"
-		  . " WHERE application_name = 'pgbench' AND state = 'active' ORDER BY random() LIMIT 1") eq 't';
-	usleep(10_000);
+	usleep(20_000);
 }
+is($sampler->answer, '', 'the samples were taken');
+is($killer->answer, '', 'the victims were chosen');
 
-note sprintf('runs: %d ended well, %d with errors; %d cancels, %d terminations; %d samples, at most %d waiting, %.3f s the longest first in line of a free key',
-	$ended{ok}, $ended{failed}, $done{cancel}, $done{terminate}, $samples, $most_waiting, $worst);
+my $killed = $killer->ask_it(q{SELECT count(*) FILTER (WHERE how = 'cancel') || ' cancels, ' || count(*) FILTER (WHERE how = 'terminate') || ' terminations' FROM killed});
+my ($samples, $most_waiting) = split /\|/, $monitor->ask_it('SELECT count(*), max(waiting) FROM samples');
+my $worst = $monitor->ask_it(q{
+SELECT coalesce(max(extract(epoch FROM lasted)), 0) FROM
+ (SELECT max(at) - min(at) AS lasted FROM
+   (SELECT *, n - row_number() OVER (PARTITION BY key, pid, since ORDER BY n) AS island FROM first_of_free) AS s
+  GROUP BY key, pid, since, island) AS l});
+note sprintf('runs: %d ended well, %d with errors; %s; %d samples, at most %d waiting, %.3f s the longest first in line of a free key; entries: %s',
+	$ended{ok}, $ended{failed}, $killed, $samples, $most_waiting, $worst,
+	$monitor->ask_it('SELECT sum(entries) FROM register'));
 my %kinds;
 $kinds{$1}++ while $errors =~ /(?:ERROR|FATAL):  ([^\n]*)/g;
 note "$_: $kinds{$_}" foreach sort keys %kinds;
@@ -243,9 +260,6 @@ note "$_: $kinds{$_}" foreach sort keys %kinds;
 my @unexpected = grep {
 	!/^canceling statement due to user request/
 	  && !/^terminating connection due to administrator command/
-	  && !/^deadlock detected/
-	  && !/did not yield in time/
-	  && !/is not held with version/
 } keys %kinds;
 is("@unexpected", '', 'no error that is not meant to happen');
 
@@ -266,7 +280,7 @@ foreach my $i (1 .. 5)
 }
 is($monitor->ask_it("SELECT count(*) = count(DISTINCT key) FROM dlock.locks"), 't', 'one row a key');
 
-close_clients($monitor, $killer);
+close_clients($monitor, $sampler, $killer);
 DlockWait::close_monitors();
 $node->stop;
 done_testing();
