@@ -124,7 +124,9 @@ SELECT coalesce(dlock_acquire('s' || :key, '2s', wait => :pause * interval '1ms'
 SELECT coalesce(dlock_acquire('s' || :other, '2s', wait => :pause * interval '1ms'), 0) AS v \gset
 ROLLBACK;
 },
+	# not on all keys: whoever may overtake would wake one that was forgotten
 	'priority' => q{
+\set key random(1, 2)
 SELECT coalesce(demand('s' || :key, :pause * interval '1ms', :priority, :cleanup * interval '1ms', :coin = 1), 0) AS v \gset
 \if :v
 SELECT enter('s' || :key, :v);
