@@ -192,6 +192,7 @@ try_once(const DlockKey *key, const DlockRequest *request,
 	bool		may_wait = claim->op != DLOCK_ACQUIRE &&
 	claim->op != DLOCK_REAP && claim->pid == 0;
 	DlockWrite	wrote = DLOCK_WROTE_NOTHING;
+	bool		changed = false;
 	DlockStore	store;
 
 	dlock_xact_enter();
@@ -232,6 +233,7 @@ try_once(const DlockKey *key, const DlockRequest *request,
 		{
 			if (!add_row(&store, key, request, result))
 				continue;
+			changed = true;
 			wrote = DLOCK_WROTE_GRANT;
 			break;
 		}
@@ -255,6 +257,7 @@ try_once(const DlockKey *key, const DlockRequest *request,
 		 * Ours now, and so settled as far as we are concerned: whoever was
 		 * changing it has rolled back, or is doing what our lock allows.
 		 */
+		changed = true;
 		row->state.unsettled = false;
 		locked_for = verdict.action;
 		now = dlock_clock_now();
@@ -272,7 +275,7 @@ try_once(const DlockKey *key, const DlockRequest *request,
 	if (result->answer == DLOCK_IS_GRANTED && request->session)
 		dlock_session_add(key, claim->role);
 
-	dlock_store_close(&store);
+	dlock_store_close(&store, changed);
 	dlock_xact_leave(wrote);
 }
 
@@ -529,27 +532,33 @@ dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 static bool
 watch_version(const DlockKey *key, bool is_held, int64 *version, int64 until)
 {
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext each_look = AllocSetContextCreate(caller, "dlock watch",
+													ALLOCSET_DEFAULT_SIZES);
+	bool		held;
+
 	for (;;)
 	{
 		DlockStore	store;
 		DlockRow	row;
 		int64		wake_at;
 		int64		now;
-		bool		held;
 
 		(void) dlock_wait_rearm();
 		CHECK_FOR_INTERRUPTS();
 
+		MemoryContextReset(each_look);
+		MemoryContextSwitchTo(each_look);
 		dlock_store_open(&store, false, false);
 		dlock_store_find(&store, key, DLOCK_FIND_COMMITTED, &row);
-		dlock_store_close(&store);
+		dlock_store_close(&store, false);
 
 		now = dlock_clock_now();
 		held = dlock_fsm_is_live(&row.state, now);
 		if (held != is_held || (held && row.state.version != *version) || now >= until)
 		{
 			*version = row.state.version;
-			return held;
+			break;
 		}
 
 		wake_at = held ? row.state.expires : DLOCK_NEVER;
@@ -557,6 +566,10 @@ watch_version(const DlockKey *key, bool is_held, int64 *version, int64 until)
 		dlock_wait_publish(&row, wake_at, 0, 0, 0);
 		dlock_wait_sleep(Min(wake_at, until));
 	}
+
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(each_look);
+	return held;
 }
 
 /*

@@ -157,7 +157,7 @@ run_batch(DlockDatabase *db, BlockNumber start, int *removed)
 		batch->now = dlock_clock_now();
 		block = dlock_store_scan(&store, GetActiveSnapshot(), start, BATCH_BLOCKS,
 								 collect, batch);
-		dlock_store_close(&store);
+		dlock_store_close(&store, false);
 
 		if (batch->nkeys > 0)
 			pg_atomic_write_u32(&db->reap_xid, GetTopTransactionId());

@@ -189,10 +189,7 @@ locate(void)
 	return true;
 }
 
-/*
- * Open the table, to be closed by dlock_store_close(); the locks on the
- * relations stay until the end of the transaction, as for any statement.
- */
+/* Open the table, to be closed by dlock_store_close(). */
 bool
 dlock_store_open(DlockStore *store, bool write, bool missing_ok)
 {
@@ -237,10 +234,16 @@ dlock_store_open(DlockStore *store, bool write, bool missing_ok)
 	return true;
 }
 
+/*
+ * If something was changed, the locks on the relations stay until the end of
+ * the transaction, as for any statement.  Otherwise they go, for who waits
+ * may do so for hours: whoever then wants to alter or drop the table would
+ * wait for him, and the holder's release behind that one.
+ */
 void
-dlock_store_close(DlockStore *store)
+dlock_store_close(DlockStore *store, bool changed)
 {
-	table_close(store->heap, NoLock);
+	table_close(store->heap, changed ? NoLock : store->lockmode);
 }
 
 /*
@@ -429,7 +432,7 @@ dlock_store_find(const DlockStore *store, const DlockKey *key, DlockFind how,
 			tuple = fetch_indexed(store, index, key, how, &dirty, row);
 			LWLockRelease(partition);
 		}
-		index_close(index, NoLock);
+		index_close(index, store->lockmode);
 		if (tuple != NULL)
 			dlock_hint_set(key->hash, &tuple->t_self);
 	}
@@ -635,7 +638,7 @@ dlock_store_begin_insert(const DlockStore *store, const DlockKey *key)
 	InitDirtySnapshot(dirty);
 	LWLockAcquire(partition, LW_EXCLUSIVE);
 	tuple = fetch_indexed(store, index, key, DLOCK_FIND_HINT, &dirty, &row);
-	index_close(index, NoLock);
+	index_close(index, store->lockmode);
 	if (tuple == NULL && !TransactionIdIsValid(row.pending))
 		return true;
 

@@ -82,7 +82,7 @@ typedef bool (*DlockVisitor) (const DlockStore *store, HeapTuple tuple, void *ar
 
 extern void dlock_store_init(void);
 extern bool dlock_store_open(DlockStore *store, bool write, bool missing_ok);
-extern void dlock_store_close(DlockStore *store);
+extern void dlock_store_close(DlockStore *store, bool changed);
 
 extern void dlock_store_key(DlockKey *key, const char *data, int len);
 extern void dlock_store_find(const DlockStore *store, const DlockKey *key,

@@ -153,7 +153,7 @@ dlock_locks_shown(PG_FUNCTION_ARGS)
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	dlock_store_scan(&store, snapshot, 0, InvalidBlockNumber, show_row, &show);
 	UnregisterSnapshot(snapshot);
-	dlock_store_close(&store);
+	dlock_store_close(&store, false);
 	return (Datum) 0;
 }
 

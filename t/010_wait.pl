@@ -454,6 +454,20 @@ $version = got($alice, $version, 'a role without rights');
 $alice->ask_it("SELECT dlock_release('$key', $version)");
 $alice->leave;
 
+# Who waits is in nobody's way who alters the table, behind whom the holder's
+# release would wait.
+fresh();
+$version = take();
+waits($a, "wait => '1h'");
+$b->start("SELECT dlock_watch('$key', $version)");
+until_waiting($node, $b, $key);
+is($c->ask_it("BEGIN; LOCK TABLE dlock.locks IN ACCESS EXCLUSIVE MODE NOWAIT; ROLLBACK"),
+	'', 'no lock on the table while waiting');
+give($version);
+$version = got($a, $version, 'after that');
+$b->answer;
+$a->ask_it("SELECT dlock_release('$key', $version)");
+
 #
 # Many
 #

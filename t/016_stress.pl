@@ -233,8 +233,7 @@ while (@runs)
 	{
 		eval { $run->{handle}->pump_nb; };
 		if ($run->{handle}->pumpable) { push @going, $run; next }
-		eval { $run->{handle}->finish; };
-		$ended{ $run->{handle}->result == 0 ? 'ok' : 'failed' }++;
+		$ended{ eval { $run->{handle}->finish; } ? 'ok' : 'failed' }++;
 		$errors .= $run->{err};
 		push @going, run_clients(3) if time() < $until;
 	}
