@@ -134,3 +134,11 @@ SELECT dlock_release(E'a:\'"\\{}', :v, E'o\'"\\');
 
 -- nothing is left
 SELECT count(*) FROM dlock_locks WHERE key LIKE 'a:%';
+
+-- a retry keeps the time of the first grant, and takes its own arguments
+SELECT dlock_acquire('a:r', '1 h', 'me', 'first') AS v \gset
+SELECT acquired_at AS first FROM dlock_locks WHERE key = 'a:r' \gset
+SELECT dlock_acquire('a:r', '2 h', 'me', 'second', priority => 3) = :v AS same;
+SELECT acquired_at = :'first' AS first, refreshed_at > :'first' AS later, value, priority, ttl
+  FROM dlock_locks WHERE key = 'a:r';
+SELECT dlock_release('a:r', :v);

@@ -71,6 +71,7 @@ SELECT CASE WHEN current_setting('server_version_num')::int < 170000 THEN x LIKE
 
 -- owner, value, reason
 SELECT pg_temp.try($$SELECT dlock_acquire('e:2', owner => repeat('o', 1025))$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', owner => '')$$);
 SELECT pg_temp.try($$SELECT dlock_refresh('e:1', owner => repeat('o', 1025))$$);
 SELECT pg_temp.try($$SELECT dlock_release('e:1', owner => repeat('o', 1025))$$);
 SELECT pg_temp.try($$SELECT dlock_check('e:1', owner => repeat('o', 1025))$$);
@@ -78,6 +79,20 @@ SELECT pg_temp.try($$SELECT dlock_acquire('e:2', value => repeat('v', 65537))$$)
 SELECT pg_temp.try($$SELECT dlock_acquire('e:1', owner => 'me', value => repeat('v', 65537))$$);
 SELECT pg_temp.try($$SELECT dlock_force_release('e:1', NULL)$$);
 SELECT pg_temp.try($$SELECT dlock_force_release('e:1', repeat('r', 1025))$$);
+
+-- how to wait
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', wait => '-1 ms')$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', wait => '1 month')$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', wait => '36501 days')$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', cleanup => '-1 ms')$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', cleanup => NULL)$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', priority => -1)$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', priority => NULL)$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', force => NULL)$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', session => NULL)$$);
+SELECT pg_temp.try($$SELECT dlock_watch(NULL, 1, '0')$$);
+SELECT pg_temp.try($$SELECT dlock_watch('e:1', 1, '-1 s')$$);
+SELECT pg_temp.try($$CALL dlock_lock('', '1 s')$$);
 
 -- neither version nor owner
 SELECT pg_temp.try($$SELECT dlock_refresh('e:1')$$);
