@@ -17,15 +17,15 @@ $$;
 -- src/store.c knows these columns by heart: those of fixed width first and
 -- never null, then the key, then the rest.
 CREATE TABLE dlock.locks (
-	version bigint NOT NULL,
 	run bigint NOT NULL,
 	ttl bigint NOT NULL,
-	acquired_at timestamptz NOT NULL,
-	refreshed_at timestamptz NOT NULL,
-	expires_at timestamptz NOT NULL,
 	cleanup bigint NOT NULL,
 	role regrole NOT NULL,
 	priority integer NOT NULL,
+	version bigint NOT NULL,
+	acquired_at timestamptz NOT NULL,
+	refreshed_at timestamptz NOT NULL,
+	expires_at timestamptz NOT NULL,
 	pid integer NOT NULL,
 	held boolean NOT NULL,
 	slot smallint NOT NULL,

@@ -80,18 +80,21 @@
  * they can be reached as a struct, as PostgreSQL does with its catalogs.  The
  * key follows at a fixed place; its storage is PLAIN, so that it has an
  * ordinary header and is never compressed.
+ *
+ * What changes from one grant of a key to the next stands together in the
+ * middle: WAL has only what lies between the first and the last change.
  */
 typedef struct FormDlock
 {
-	int64		version;
 	int64		run;			/* the run of the server that wrote the times */
 	int64		ttl;
-	int64		acquired_at;
-	int64		refreshed_at;	/* of a row that is not held: freed at */
-	int64		expires_at;
 	int64		cleanup;
 	Oid			role;
 	int32		priority;
+	int64		version;
+	int64		acquired_at;
+	int64		refreshed_at;	/* of a row that is not held: freed at */
+	int64		expires_at;
 	int32		pid;			/* the session that the grant ends with, or 0 */
 	bool		held;
 	int16		slot;			/* 0: the exclusive grant */
@@ -100,15 +103,15 @@ typedef struct FormDlock
 
 enum
 {
-	Anum_version = 1,
-	Anum_run,
+	Anum_run = 1,
 	Anum_ttl,
-	Anum_acquired_at,
-	Anum_refreshed_at,
-	Anum_expires_at,
 	Anum_cleanup,
 	Anum_role,
 	Anum_priority,
+	Anum_version,
+	Anum_acquired_at,
+	Anum_refreshed_at,
+	Anum_expires_at,
 	Anum_pid,
 	Anum_held,
 	Anum_slot,
