@@ -53,4 +53,8 @@ test/fsm_test: test/fsm_test.o src/fsm.o
 
 test/fsm_test.o src/fsm.o: src/fsm.h
 
-.PHONY: unit
+# libdlock, which needs libpq alone; its own Makefile has more
+client:
+	$(MAKE) -C client
+
+.PHONY: unit client

@@ -109,7 +109,7 @@ leave() {
 # A copy of the tree without what was built in it.
 copy_tree() {
 	mkdir "$1"
-	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' \
+	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' --exclude=./client/cli/dlock --exclude=libdlock.a --exclude='libdlock.so*' \
 		--exclude=./results --exclude=./output_iso --exclude=./tmp_check \
 		--exclude=./tmp_check_iso --exclude=./log --exclude=./build . |
 		tar -C "$1" -xf - --no-same-owner

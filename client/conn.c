@@ -1,0 +1,789 @@
+/*-------------------------------------------------------------------------
+ *
+ * conn.c
+ *	  One connection to one of the servers.
+ *
+ * This is the only file that talks to servers through libpq (target.c has it
+ * parse a string), and it never blocks: whoever uses a connection polls the
+ * descriptor that dlock_conn_fd() names until dlock_conn_until(), and calls
+ * dlock_conn_step().  So every wait has the deadline of the one who waits, and
+ * one thread can look after more than the network.
+ *
+ * The list of hosts is walked here and not by libpq: libpq has no timeout in
+ * its non-blocking mode, so a host that does not answer would keep it from
+ * the next.  Each address of each host gets its own time.  Where the hosts
+ * come from a service file, libpq walks them.
+ *
+ * A connection has no state that a later statement needs, so it may go
+ * through a pooler.  LISTEN is only sent where there is no pooler.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <ctype.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <libpq-fe.h>
+
+#include "internal.h"
+
+struct DlockConn
+{
+	DlockTarget *target;
+	DlockConnState state;
+	PGconn	   *pg;
+	short		events;			/* what to poll for */
+	int64_t		until;			/* the address must have taken us by then */
+	int64_t		connect_ms;
+	int			host;			/* in target->hosts */
+	int			tried;			/* hosts of this round */
+	DlockResolve *resolve;
+	char	  **addresses;
+	int			naddresses;
+	int			address;		/* the one being tried */
+	char	   *schema;			/* quoted, with a dot */
+	int64_t		default_ttl;
+	bool		direct;			/* no pooler in between */
+	PGresult   *result;			/* of the statement */
+	dlock_error error;
+	bool		retry;
+	DlockNotified notified;
+	void	   *notified_arg;
+};
+
+struct DlockAnswer
+{
+	PGresult   *result;
+};
+
+static const char lookup_sql[] =
+"SELECT pg_catalog.quote_ident(n.nspname), pg_catalog.pg_backend_pid(),"
+" (SELECT EXTRACT(EPOCH FROM LEAST(pg_catalog.current_setting('dlock.default_ttl', true)::pg_catalog.interval,"
+" pg_catalog.current_setting('dlock.max_ttl', true)::pg_catalog.interval))::pg_catalog.float8)"
+" FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
+" WHERE e.extname OPERATOR(pg_catalog.=) 'dlock' AND n.oid OPERATOR(pg_catalog.=) e.extnamespace";
+
+static void next_address(DlockConn *conn, int64_t now);
+
+/*
+ * Errors
+ */
+
+static bool
+starts(const char *text, const char *with)
+{
+	return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* What an error of the server means to us. */
+static void
+classify(dlock_error *error, bool *retry)
+{
+	const char *code = error->sqlstate;
+
+	*retry = false;
+	if (code[0] == '\0' || starts(code, "08") || starts(code, "57P0") ||
+		strcmp(code, "25006") == 0 || strcmp(code, "53300") == 0)
+	{
+		error->status = DLOCK_UNREACHABLE;
+		*retry = true;
+	}
+	else if (starts(code, "28") || strcmp(code, "3D000") == 0 ||
+			 strcmp(code, "42501") == 0)
+		error->status = DLOCK_DENIED;
+	else if (strcmp(code, "55000") == 0 || strcmp(code, "42883") == 0 ||
+			 strcmp(code, "3F000") == 0 || strcmp(code, "42P01") == 0)
+		error->status = DLOCK_NOT_READY;
+	else if (strcmp(code, "55P03") == 0)
+		error->status = DLOCK_REFUSED;
+	else if (starts(code, "22"))
+		error->status = DLOCK_INVALID;
+	else
+		error->status = DLOCK_SERVER_ERROR;
+}
+
+/*
+ * What kept us from connecting.  libpq tells the SQLSTATE of that only in the
+ * text of a verbose message: "...FATAL:  28P01: ...", with a last line that
+ * names a place in the server's source.
+ */
+static void
+connect_error(DlockConn *conn)
+{
+	const char *text = PQerrorMessage(conn->pg);
+	const char *end = text + strlen(text);
+	const char *at = text;
+	char		line[sizeof(conn->error.message)];
+	dlock_error *error = &conn->error;
+
+	dlock_error_clear(error);
+	while (end > text && end[-1] == '\n')
+		end--;
+	for (const char *p = end; p > text; p--)
+		if (p[-1] == '\n')
+		{
+			if (strstr(p, ".c:") != NULL)
+				end = p - 1;
+			break;
+		}
+
+	while ((at = strstr(at, ":  ")) != NULL && at + 10 < end)
+	{
+		int			i = 0;
+
+		while (i < 5 && (isdigit((unsigned char) at[3 + i]) ||
+						 isupper((unsigned char) at[3 + i])))
+			i++;
+		if (i == 5 && at[8] == ':' && at[9] == ' ')
+			break;
+		at += 3;
+	}
+	if (at != NULL && at + 10 < end)
+	{
+		DlockString string = {0};
+
+		memcpy(error->sqlstate, at + 3, 5);
+		dlock_string_add(&string, text, (size_t) (at + 3 - text));
+		dlock_string_add(&string, at + 10, (size_t) (end - at - 10));
+		if (!string.broken)
+			dlock_clip(line, sizeof(line), string.data, string.len);
+		else
+			line[0] = '\0';
+		dlock_string_free(&string);
+	}
+	else
+		dlock_clip(line, sizeof(line), text, (size_t) (end - text));
+	memcpy(error->message, line, sizeof(line));
+
+	classify(error, &conn->retry);
+	if (PQconnectionNeedsPassword(conn->pg))
+	{
+		error->status = DLOCK_DENIED;
+		conn->retry = false;
+	}
+}
+
+static void
+result_error(DlockConn *conn, const PGresult *result)
+{
+	dlock_error *error = &conn->error;
+	const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
+	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
+	DlockString string = {0};
+
+	dlock_error_clear(error);
+	if (code != NULL)
+		dlock_clip(error->sqlstate, sizeof(error->sqlstate), code, 5);
+	if (text == NULL)
+		text = PQresultErrorMessage(result);
+	dlock_string_puts(&string, text);
+	if (detail != NULL)
+	{
+		dlock_string_puts(&string, " (");
+		dlock_string_puts(&string, detail);
+		dlock_string_puts(&string, ")");
+	}
+	if (!string.broken)
+		dlock_clip(error->message, sizeof(error->message), string.data, string.len);
+	dlock_string_free(&string);
+	if (hint != NULL)
+		dlock_clip(error->hint, sizeof(error->hint), hint, strlen(hint));
+	classify(error, &conn->retry);
+	if (PQstatus(conn->pg) == CONNECTION_BAD)
+		conn->retry = true;
+}
+
+const dlock_error *
+dlock_conn_error(const DlockConn *conn, bool *retry)
+{
+	*retry = conn->retry;
+	return &conn->error;
+}
+
+/*
+ * Connecting
+ */
+
+DlockConn  *
+dlock_conn_new(DlockTarget *target)
+{
+	DlockConn  *conn = calloc(1, sizeof(DlockConn));
+
+	if (conn != NULL)
+		conn->target = target;
+	return conn;
+}
+
+/* Tell of notifications, where that is possible. */
+void
+dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg)
+{
+	conn->notified = notified;
+	conn->notified_arg = arg;
+}
+
+static void
+forget_addresses(DlockConn *conn)
+{
+	if (conn->resolve != NULL)
+		dlock_resolve_abandon(conn->resolve);
+	conn->resolve = NULL;
+	for (int i = 0; i < conn->naddresses; i++)
+		free(conn->addresses[i]);
+	free(conn->addresses);
+	conn->addresses = NULL;
+	conn->naddresses = 0;
+}
+
+static void
+disconnect(DlockConn *conn)
+{
+	if (conn->result != NULL)
+		PQclear(conn->result);
+	conn->result = NULL;
+	if (conn->pg != NULL)
+		PQfinish(conn->pg);
+	conn->pg = NULL;
+}
+
+/* Whatever it is doing; the error stays. */
+void
+dlock_conn_close(DlockConn *conn)
+{
+	disconnect(conn);
+	forget_addresses(conn);
+	free(conn->schema);
+	conn->schema = NULL;
+	conn->state = DLOCK_CONN_CLOSED;
+}
+
+void
+dlock_conn_free(DlockConn *conn)
+{
+	if (conn == NULL)
+		return;
+	dlock_conn_close(conn);
+	free(conn);
+}
+
+static void
+no_memory(DlockConn *conn)
+{
+	dlock_fail(&conn->error, DLOCK_NO_MEMORY, "out of memory");
+	conn->retry = false;
+	dlock_conn_close(conn);
+}
+
+/* Notices are nobody's business here, and libpq would print them. */
+static void
+swallow_notice(void *arg, const PGresult *result)
+{
+	(void) arg;
+	(void) result;
+}
+
+static void
+start_address(DlockConn *conn, int64_t now)
+{
+	const DlockTarget *target = conn->target;
+	const DlockHost *host = &target->hosts[conn->host];
+	const char *address = conn->naddresses > 0 ? conn->addresses[conn->address] : host->hostaddr;
+	const char **keywords = calloc((size_t) target->nparams + 4, sizeof(char *));
+	const char **values = calloc((size_t) target->nparams + 4, sizeof(char *));
+	int			n;
+
+	if (keywords == NULL || values == NULL)
+	{
+		free(keywords);
+		free(values);
+		no_memory(conn);
+		return;
+	}
+	for (n = 0; n < target->nparams; n++)
+	{
+		keywords[n] = target->keywords[n];
+		values[n] = target->values[n];
+	}
+	if (host->host != NULL)
+	{
+		keywords[n] = "host";
+		values[n++] = host->host;
+	}
+	if (address != NULL)
+	{
+		keywords[n] = "hostaddr";
+		values[n++] = address;
+	}
+	if (host->port != NULL)
+	{
+		keywords[n] = "port";
+		values[n++] = host->port;
+	}
+	conn->pg = PQconnectStartParams(keywords, values, 0);
+	free(keywords);
+	free(values);
+	if (conn->pg == NULL)
+	{
+		no_memory(conn);
+		return;
+	}
+	PQsetErrorVerbosity(conn->pg, PQERRORS_VERBOSE);
+	PQsetNoticeReceiver(conn->pg, swallow_notice, NULL);
+	conn->until = dlock_later(now, conn->connect_ms);
+	if (PQstatus(conn->pg) == CONNECTION_BAD)
+	{
+		connect_error(conn);
+		next_address(conn, now);
+		return;
+	}
+	conn->state = DLOCK_CONN_CONNECTING;
+	conn->events = POLLOUT;
+}
+
+static void
+start_host(DlockConn *conn, int64_t now)
+{
+	const DlockHost *host = &conn->target->hosts[conn->host];
+
+	forget_addresses(conn);
+	conn->address = 0;
+	if ((host->hostaddr != NULL && host->hostaddr[0] != '\0') ||
+		!dlock_resolve_needed(host->host))
+	{
+		start_address(conn, now);
+		return;
+	}
+	conn->resolve = dlock_resolve_start(host->host);
+	if (conn->resolve == NULL)
+	{
+		no_memory(conn);
+		return;
+	}
+	conn->until = dlock_later(now, conn->connect_ms);
+	conn->events = POLLIN;
+	conn->state = DLOCK_CONN_RESOLVING;
+}
+
+/* This one did not take us; conn->error says why. */
+static void
+next_address(DlockConn *conn, int64_t now)
+{
+	disconnect(conn);
+	if (!conn->retry)
+	{
+		dlock_conn_close(conn);
+		return;
+	}
+	if (conn->address + 1 < conn->naddresses)
+	{
+		conn->address++;
+		start_address(conn, now);
+		return;
+	}
+	if (++conn->tried < conn->target->nhosts)
+	{
+		conn->host = (conn->host + 1) % conn->target->nhosts;
+		start_host(conn, now);
+		return;
+	}
+	dlock_conn_close(conn);
+}
+
+/* Connect to the first host that takes us, connect_ms (or 0) for each. */
+void
+dlock_conn_start(DlockConn *conn, int64_t connect_ms, int64_t now)
+{
+	dlock_conn_close(conn);
+	dlock_error_clear(&conn->error);
+	conn->retry = true;
+	conn->connect_ms = conn->target->connect_ms;
+	if (connect_ms > 0 && connect_ms < conn->connect_ms)
+		conn->connect_ms = connect_ms;
+	conn->tried = 0;
+	conn->host = __atomic_load_n(&conn->target->preferred, __ATOMIC_RELAXED);
+	start_host(conn, now);
+}
+
+static const char *
+host_name(const DlockConn *conn)
+{
+	const DlockHost *host = &conn->target->hosts[conn->host];
+
+	if (host->host != NULL)
+		return host->host;
+	return host->hostaddr != NULL ? host->hostaddr : "local socket";
+}
+
+static void
+address_silent(DlockConn *conn, int64_t now)
+{
+	dlock_fail(&conn->error, DLOCK_UNREACHABLE,
+			   "no answer from server \"%s\" in %lld ms while connecting",
+			   host_name(conn), (long long) conn->connect_ms);
+	conn->retry = true;
+	next_address(conn, now);
+}
+
+/*
+ * Statements
+ */
+
+/*
+ * Read and write what can be without blocking.  -1: the connection is broken,
+ * and conn->error says so; 1: the answer is complete, in conn->result.
+ */
+static int
+transfer(DlockConn *conn, short revents)
+{
+	int			flushed = PQflush(conn->pg);
+
+	if (flushed >= 0 && revents != 0 && !PQconsumeInput(conn->pg))
+		flushed = -1;
+	if (flushed < 0 && conn->result == NULL)
+	{
+		connect_error(conn);
+		conn->retry = true;
+		return -1;
+	}
+	conn->events = flushed > 0 ? POLLIN | POLLOUT : POLLIN;
+	while (!PQisBusy(conn->pg))
+	{
+		PGresult   *result = PQgetResult(conn->pg);
+
+		if (result == NULL)
+			return 1;
+		/* the first tells why; what follows is that the connection is gone */
+		if (conn->result == NULL)
+			conn->result = result;
+		else
+			PQclear(result);
+	}
+	return 0;
+}
+
+static void
+tell_notifications(DlockConn *conn)
+{
+	PGnotify   *notify;
+
+	while ((notify = PQnotifies(conn->pg)) != NULL)
+	{
+		if (conn->notified != NULL && strcmp(notify->relname, "dlock") == 0)
+			conn->notified(conn->notified_arg, notify->extra);
+		PQfreemem(notify);
+	}
+}
+
+static void
+looked_up(DlockConn *conn, int64_t now)
+{
+	PGresult   *result = conn->result;
+	DlockString schema = {0};
+	double		ttl = 0;
+
+	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+	{
+		result_error(conn, result);
+		next_address(conn, now);
+		return;
+	}
+	if (PQntuples(result) == 0)
+	{
+		dlock_fail(&conn->error, DLOCK_NOT_READY,
+				   "extension \"dlock\" is not installed in database \"%s\"",
+				   PQdb(conn->pg));
+		dlock_clip(conn->error.hint, sizeof(conn->error.hint),
+				   "Run CREATE EXTENSION dlock in that database.", 100);
+		conn->retry = false;
+		next_address(conn, now);
+		return;
+	}
+
+	dlock_string_puts(&schema, PQgetvalue(result, 0, 0));
+	dlock_string_puts(&schema, ".");
+	if (schema.broken)
+	{
+		no_memory(conn);
+		return;
+	}
+	conn->schema = schema.data;
+	conn->direct = atoi(PQgetvalue(result, 0, 1)) == PQbackendPID(conn->pg);
+	/* not there if the library is not preloaded, which any call will tell */
+	if (!PQgetisnull(result, 0, 2))
+		ttl = strtod(PQgetvalue(result, 0, 2), NULL);
+	conn->default_ttl = ttl > 0 ? (int64_t) (ttl * 1000) : 20000;
+	PQclear(result);
+	conn->result = NULL;
+	forget_addresses(conn);
+	__atomic_store_n(&conn->target->preferred, conn->host, __ATOMIC_RELAXED);
+
+	conn->state = DLOCK_CONN_READY;
+	conn->events = POLLIN;
+	if (conn->notified != NULL && conn->direct &&
+		PQsendQuery(conn->pg, "LISTEN dlock"))
+		conn->state = DLOCK_CONN_LISTEN;
+}
+
+/*
+ * Go on, where revents is what poll() said.  Look at the state afterwards.
+ */
+void
+dlock_conn_step(DlockConn *conn, short revents, int64_t now)
+{
+	int			done;
+
+	switch (conn->state)
+	{
+		case DLOCK_CONN_RESOLVING:
+			if (revents != 0)
+			{
+				dlock_error_clear(&conn->error);
+				conn->error.status = DLOCK_UNREACHABLE;
+				conn->retry = true;
+				conn->naddresses = dlock_resolve_take(conn->resolve, &conn->addresses,
+													  conn->error.message,
+													  sizeof(conn->error.message));
+				conn->resolve = NULL;
+				if (conn->naddresses > 0)
+					start_address(conn, now);
+				else
+					next_address(conn, now);
+			}
+			else if (now >= conn->until)
+				address_silent(conn, now);
+			break;
+
+		case DLOCK_CONN_CONNECTING:
+			if (revents == 0)
+			{
+				if (now >= conn->until)
+					address_silent(conn, now);
+				break;
+			}
+			switch (PQconnectPoll(conn->pg))
+			{
+				case PGRES_POLLING_READING:
+					conn->events = POLLIN;
+					break;
+				case PGRES_POLLING_WRITING:
+					conn->events = POLLOUT;
+					break;
+				case PGRES_POLLING_OK:
+					if (PQsetnonblocking(conn->pg, 1) == 0 &&
+						PQsendQuery(conn->pg, lookup_sql))
+					{
+						conn->state = DLOCK_CONN_LOOKUP;
+						conn->events = POLLIN | POLLOUT;
+						break;
+					}
+					/* FALLTHROUGH */
+				default:
+					connect_error(conn);
+					next_address(conn, now);
+					break;
+			}
+			break;
+
+		case DLOCK_CONN_LOOKUP:
+			done = transfer(conn, revents);
+			if (done < 0)
+				next_address(conn, now);
+			else if (done > 0)
+				looked_up(conn, now);
+			else if (now >= conn->until)
+				address_silent(conn, now);
+			break;
+
+		case DLOCK_CONN_LISTEN:
+			done = transfer(conn, revents);
+			if (done < 0)
+				dlock_conn_close(conn);
+			else if (done > 0)
+			{
+				/* if it did not work there are just no notifications */
+				if (conn->result != NULL)
+					PQclear(conn->result);
+				conn->result = NULL;
+				conn->state = DLOCK_CONN_READY;
+			}
+			else if (now >= conn->until)
+				address_silent(conn, now);
+			break;
+
+		case DLOCK_CONN_BUSY:
+			done = transfer(conn, revents);
+			if (done != 0)
+				tell_notifications(conn);
+			if (done < 0)
+				dlock_conn_close(conn);
+			else if (done > 0)
+				conn->state = DLOCK_CONN_DONE;
+			break;
+
+		case DLOCK_CONN_READY:
+			if (revents == 0)
+				break;
+			if (!PQconsumeInput(conn->pg))
+			{
+				connect_error(conn);
+				conn->retry = true;
+				dlock_conn_close(conn);
+				break;
+			}
+			tell_notifications(conn);
+			break;
+
+		case DLOCK_CONN_CLOSED:
+		case DLOCK_CONN_DONE:
+			break;
+	}
+}
+
+/* In state READY; false: it could not be sent, and the connection is closed. */
+bool
+dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
+				const char *const *params)
+{
+	DlockString text = {0};
+	const char *at;
+	int			sent;
+
+	while ((at = strstr(sql, "@.")) != NULL)
+	{
+		dlock_string_add(&text, sql, (size_t) (at - sql));
+		dlock_string_puts(&text, conn->schema);
+		sql = at + 2;
+	}
+	dlock_string_puts(&text, sql);
+	if (text.broken)
+	{
+		dlock_string_free(&text);
+		no_memory(conn);
+		return false;
+	}
+
+	dlock_error_clear(&conn->error);
+	conn->retry = false;
+	sent = PQsendQueryParams(conn->pg, text.data, nparams, NULL, params, NULL, NULL, 0);
+	dlock_string_free(&text);
+	if (!sent)
+	{
+		connect_error(conn);
+		conn->retry = true;
+		dlock_conn_close(conn);
+		return false;
+	}
+	/* libpq has written what it could; the rest, and what came, is for later */
+	conn->state = DLOCK_CONN_BUSY;
+	conn->events = POLLIN | POLLOUT;
+	return true;
+}
+
+DlockAnswer *
+dlock_conn_take(DlockConn *conn)
+{
+	PGresult   *result = conn->result;
+	ExecStatusType status = PQresultStatus(result);
+	DlockAnswer *answer = NULL;
+
+	conn->result = NULL;
+	conn->state = DLOCK_CONN_READY;
+	if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK)
+	{
+		answer = malloc(sizeof(DlockAnswer));
+		if (answer != NULL)
+		{
+			answer->result = result;
+			return answer;
+		}
+		dlock_fail(&conn->error, DLOCK_NO_MEMORY, "out of memory");
+		conn->retry = false;
+	}
+	else
+		result_error(conn, result);
+	PQclear(result);
+	if (conn->retry)
+		dlock_conn_close(conn);
+	return NULL;
+}
+
+DlockConnState
+dlock_conn_state(const DlockConn *conn)
+{
+	return conn->state;
+}
+
+bool
+dlock_conn_connecting(const DlockConn *conn)
+{
+	return conn->state > DLOCK_CONN_CLOSED && conn->state < DLOCK_CONN_READY;
+}
+
+int
+dlock_conn_fd(const DlockConn *conn, short *events)
+{
+	*events = conn->events;
+	if (conn->state == DLOCK_CONN_RESOLVING)
+		return dlock_resolve_fd(conn->resolve);
+	return conn->pg != NULL ? PQsocket(conn->pg) : -1;
+}
+
+/* When to call dlock_conn_step() even if nothing happened. */
+int64_t
+dlock_conn_until(const DlockConn *conn)
+{
+	return dlock_conn_connecting(conn) ? conn->until : DLOCK_NEVER;
+}
+
+int64_t
+dlock_conn_default_ttl(const DlockConn *conn)
+{
+	return conn->default_ttl;
+}
+
+bool
+dlock_conn_same_server(const DlockConn *a, const DlockConn *b)
+{
+	return a->host == b->host;
+}
+
+/*
+ * Answers
+ */
+
+int
+dlock_answer_rows(const DlockAnswer *answer)
+{
+	return PQntuples(answer->result);
+}
+
+/* NULL for null. */
+const char *
+dlock_answer_get(const DlockAnswer *answer, int row, int column)
+{
+	if (row >= PQntuples(answer->result) || PQgetisnull(answer->result, row, column))
+		return NULL;
+	return PQgetvalue(answer->result, row, column);
+}
+
+/* 0 for null. */
+int64_t
+dlock_answer_int(const DlockAnswer *answer, int row, int column)
+{
+	const char *text = dlock_answer_get(answer, row, column);
+
+	return text != NULL ? strtoll(text, NULL, 10) : 0;
+}
+
+void
+dlock_answer_free(DlockAnswer *answer)
+{
+	if (answer == NULL)
+		return;
+	PQclear(answer->result);
+	free(answer);
+}

@@ -1,0 +1,330 @@
+/*-------------------------------------------------------------------------
+ *
+ * internal.h
+ *	  What the files of libdlock share.
+ *
+ * Calls go downwards only:
+ *
+ *	  lock.c		locks: acquire, release, refresh, check, elections
+ *	  keys.c		keys: info, lists, watch, and grants without a dlock_lock
+ *	  keepalive.c	the renewal thread
+ *	  orphan.c		grants that nobody knows of
+ *	  request.c		one question to the server, retried until it is answered
+ *	  conn.c		one connection, never blocking; the only one who talks to libpq
+ *	  target.c		the connection string, taken apart
+ *	  resolve.c		names of hosts, without blocking
+ *	  util.c		clock, randomness, errors, strings
+ *
+ * Times are milliseconds of dlock_now(), if they are points in time.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_INTERNAL_H
+#define DLOCK_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dlock.h"
+
+#define DLOCK_NEVER INT64_MAX
+
+#if defined(__GNUC__)
+#define dlock_printf(f, a) __attribute__((format(printf, f, a)))
+#else
+#define dlock_printf(f, a)
+#endif
+
+/*
+ * util.c
+ */
+extern int64_t dlock_now(void);
+extern void dlock_sleep_until(int64_t until);
+extern int	dlock_poll_timeout(int64_t until, int64_t now);
+
+/* a + b, where either may be DLOCK_NEVER; b is not negative */
+extern int64_t dlock_later(int64_t a, int64_t b);
+extern int64_t dlock_min(int64_t a, int64_t b);
+extern int64_t dlock_max(int64_t a, int64_t b);
+
+extern bool dlock_random_bytes(void *to, size_t size);
+extern uint32_t dlock_random(void);
+extern int64_t dlock_jitter(int64_t about);
+extern bool dlock_random_owner(char *to);
+
+#define DLOCK_OWNER_SIZE 33
+
+extern dlock_status dlock_fail(dlock_error *err, dlock_status status,
+							   const char *fmt,...) dlock_printf(3, 4);
+extern void dlock_error_clear(dlock_error *err);
+extern dlock_status dlock_error_copy(dlock_error *to, const dlock_error *from);
+extern void dlock_clip(char *to, size_t size, const char *from, size_t len);
+
+/* A string that grows; broken is set when memory ran out. */
+typedef struct DlockString
+{
+	char	   *data;
+	size_t		len;
+	size_t		size;
+	bool		broken;
+} DlockString;
+
+extern void dlock_string_add(DlockString *string, const char *text, size_t len);
+extern void dlock_string_puts(DlockString *string, const char *text);
+extern void dlock_string_quoted(DlockString *string, const char *text);
+extern void dlock_string_free(DlockString *string);
+extern char *dlock_strdup(const char *text);
+
+/*
+ * resolve.c
+ */
+typedef struct DlockResolve DlockResolve;
+
+extern DlockResolve *dlock_resolve_start(const char *host);
+extern int	dlock_resolve_fd(const DlockResolve *job);
+extern int	dlock_resolve_take(DlockResolve *job, char ***addresses,
+							   char *message, size_t size);
+extern void dlock_resolve_abandon(DlockResolve *job);
+extern bool dlock_resolve_needed(const char *host);
+
+/*
+ * target.c
+ */
+typedef struct DlockHost
+{
+	char	   *host;			/* NULL: libpq's default */
+	char	   *hostaddr;
+	char	   *port;
+} DlockHost;
+
+/* Never changes, but for preferred. */
+typedef struct DlockTarget
+{
+	char	  **keywords;		/* without those of DlockHost */
+	char	  **values;
+	int			nparams;
+	DlockHost  *hosts;
+	int			nhosts;
+	int64_t		connect_ms;		/* for one address */
+	int			preferred;		/* the host that took us last; atomic */
+} DlockTarget;
+
+extern dlock_status dlock_target_make(const char *conninfo,
+									  const dlock_open_options *options,
+									  DlockTarget **target, dlock_error *err);
+extern void dlock_target_free(DlockTarget *target);
+extern int64_t dlock_target_round_ms(const DlockTarget *target);
+
+/*
+ * conn.c
+ */
+
+typedef enum DlockConnState
+{
+	DLOCK_CONN_CLOSED,			/* never started, or failed: see error */
+	DLOCK_CONN_RESOLVING,
+	DLOCK_CONN_CONNECTING,
+	DLOCK_CONN_LOOKUP,			/* asks where the extension is */
+	DLOCK_CONN_LISTEN,
+	DLOCK_CONN_READY,
+	DLOCK_CONN_BUSY,			/* a statement was sent */
+	DLOCK_CONN_DONE				/* and this is its answer */
+} DlockConnState;
+
+typedef struct DlockConn DlockConn;
+
+/* An answer without an error. */
+typedef struct DlockAnswer DlockAnswer;
+
+/* of a notification on channel dlock */
+typedef void (*DlockNotified) (void *arg, const char *payload);
+
+extern DlockConn *dlock_conn_new(DlockTarget *target);
+extern void dlock_conn_free(DlockConn *conn);
+extern void dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg);
+extern void dlock_conn_start(DlockConn *conn, int64_t connect_ms, int64_t now);
+extern void dlock_conn_close(DlockConn *conn);
+extern void dlock_conn_step(DlockConn *conn, short revents, int64_t now);
+extern bool dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
+							const char *const *params);
+extern DlockConnState dlock_conn_state(const DlockConn *conn);
+extern bool dlock_conn_connecting(const DlockConn *conn);
+extern int	dlock_conn_fd(const DlockConn *conn, short *events);
+extern int64_t dlock_conn_until(const DlockConn *conn);
+extern int64_t dlock_conn_default_ttl(const DlockConn *conn);
+extern bool dlock_conn_same_server(const DlockConn *a, const DlockConn *b);
+
+/*
+ * Why it is closed, or what the statement got.  retry: it may succeed later,
+ * perhaps on another host, and must be asked on a new connection.
+ */
+extern const dlock_error *dlock_conn_error(const DlockConn *conn, bool *retry);
+
+/* In state DONE: the answer, or NULL if it was an error.  Now it is READY. */
+extern DlockAnswer *dlock_conn_take(DlockConn *conn);
+
+extern int	dlock_answer_rows(const DlockAnswer *answer);
+extern const char *dlock_answer_get(const DlockAnswer *answer, int row, int column);
+extern int64_t dlock_answer_int(const DlockAnswer *answer, int row, int column);
+extern void dlock_answer_free(DlockAnswer *answer);
+
+/*
+ * request.c
+ */
+typedef struct DlockRequest
+{
+	/* "@." is the schema of the extension */
+	const char *sql;
+	int			nparams;
+	const char **params;
+
+	int64_t		timeout_ms;		/* how long the server may be silent */
+	int64_t		until;			/* and the end of it all */
+	bool		once;			/* no second try */
+
+	/* if the server is asked to wait: which parameter says so, and till when */
+	int			wait_param;		/* from 1, or 0 */
+	int64_t		wait_until;
+
+	/* if not NULL: *ttl_ms, or the server's default if that is 0 */
+	int			ttl_param;
+	int64_t    *ttl_ms;
+
+	/* if not NULL: *conn is used, kept, and where needed replaced */
+	DlockConn **conn;
+
+	/* what comes out */
+	DlockAnswer *answer;
+	int64_t		sent_at;		/* the clock before the answered try was sent */
+	bool		in_doubt;		/* a try was sent and not answered */
+} DlockRequest;
+
+extern dlock_status dlock_request(dlock_handle *handle, DlockRequest *request,
+								  dlock_error *err);
+extern void dlock_request_init(DlockRequest *request, const char *sql,
+							   int nparams, const char **params,
+							   int64_t timeout_ms);
+extern void dlock_pool_close(dlock_handle *handle);
+
+/*
+ * Handles and locks: lock.c makes them, keepalive.c watches over them.
+ */
+typedef enum DlockState
+{
+	DLOCK_STATE_HELD,
+	DLOCK_STATE_LOST,
+	DLOCK_STATE_RELEASED
+} DlockState;
+
+struct dlock_lock
+{
+	/* never change */
+	dlock_handle *handle;
+	char	   *key;
+	char	   *owner;
+	int64_t		version;
+	bool		renew;
+	dlock_callback callback;
+	void	   *callback_arg;
+	DlockConn  *conn;			/* of a session lock */
+
+	/* protected by the mutex of the handle */
+	dlock_lock *prev;
+	dlock_lock *next;
+	int64_t		ttl_ms;
+	DlockState	state;
+	dlock_reason reason;
+	int64_t		deadline;		/* from then on it is not ours */
+	int64_t		danger_at;		/* when to worry, unless renewed */
+	int64_t		due;			/* next renewal */
+	int			index;			/* in the statement in flight, or -1 */
+	int			held_off;		/* not to be renewed now, if not 0 */
+	bool		alone;			/* the last statement failed: without others */
+	bool		silent;			/* no more events */
+	bool		asked;			/* to yield, and the event is on its way or
+								 * told */
+	bool		forced;			/* a notification says so */
+	bool		in_callback;
+	bool		freed;			/* in its own callback */
+	/* events to be told */
+	bool		tell_preempted;
+	int64_t		yield_until;
+	bool		tell_danger;
+	bool		tell_lost;
+};
+
+/* A request that may have been granted without our knowing. */
+typedef struct DlockOrphan
+{
+	struct DlockOrphan *next;
+	char	   *key;
+	char	   *owner;
+	int64_t		until;			/* then it has ended by itself */
+	int64_t		due;			/* next try to release it */
+	int64_t		pause;
+	bool		in_flight;
+} DlockOrphan;
+
+#define DLOCK_POOL_SIZE 4
+
+struct dlock_handle
+{
+	DlockTarget *target;
+	int64_t		ttl_ms;
+	int64_t		timeout_ms;
+	dlock_callback callback;
+	void	   *callback_arg;
+
+	pthread_mutex_t mutex;		/* protects what follows, and the locks */
+	pthread_cond_t changed;		/* a renewal or a callback has ended */
+	DlockConn  *idle[DLOCK_POOL_SIZE];
+	int			nidle;
+	dlock_lock *locks;
+	DlockOrphan *orphans;
+	dlock_lock **batch;			/* in flight; NULL for those freed meanwhile */
+	int			nbatch;
+	int			jitter;			/* of the next renewal, 0 to 199 */
+	bool		running;
+	bool		stopping;
+	pthread_t	thread;
+	int			wake[2];		/* a byte wakes the thread */
+};
+
+/*
+ * keepalive.c; those that say so need the mutex
+ */
+extern dlock_status dlock_keepalive_start(dlock_handle *handle, dlock_error *err);
+extern void dlock_keepalive_stop(dlock_handle *handle);
+extern void dlock_keepalive_wake(dlock_handle *handle);
+extern bool dlock_in_callback(dlock_handle *handle);
+extern void dlock_keepalive_add(dlock_lock *lock);	/* mutex */
+extern void dlock_keepalive_remove(dlock_lock *lock);	/* mutex */
+extern bool dlock_keepalive_hold_off(dlock_lock *lock, int64_t until);	/* mutex */
+extern void dlock_keepalive_renewed(dlock_lock *lock, int64_t sent_at); /* mutex */
+extern void dlock_keepalive_lost(dlock_lock *lock, dlock_reason reason);	/* mutex */
+extern void dlock_keepalive_gone(dlock_lock *lock, const char *state);	/* mutex */
+extern bool dlock_keepalive_overdue(dlock_lock *lock, int64_t now); /* mutex */
+
+/*
+ * orphan.c; all but the first need the mutex
+ */
+extern void dlock_orphans_add(dlock_handle *handle, const char *key,
+							  const char *owner, int64_t ttl_ms);
+extern bool dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now);
+extern void dlock_orphans_landed(dlock_handle *handle, const DlockAnswer *answer,
+								 int64_t now);
+extern void dlock_orphans_drop(dlock_handle *handle, int64_t now);
+extern int64_t dlock_orphans_due(const dlock_handle *handle);
+
+/* How much of a lease is ours to use: the rest is for clocks that differ. */
+#define dlock_lease_ms(ttl) ((ttl) * 9 / 10)
+
+/* lock.c */
+extern void dlock_lock_destroy(dlock_lock *lock);
+extern dlock_status dlock_may_ask(dlock_handle *handle, dlock_error *err);
+extern dlock_status dlock_checked(const char *state);
+extern int64_t dlock_timeout(const dlock_handle *handle, int64_t timeout_ms);
+
+#endif							/* DLOCK_INTERNAL_H */

@@ -1,0 +1,469 @@
+/*-------------------------------------------------------------------------
+ *
+ * keys.c
+ *	  Looking at keys, and grants that no dlock_lock stands for.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* A watch holds a snapshot, so none is longer than that. */
+#define WATCH_SLICE_MS 60000
+
+#define EPOCH_MS(x) "(EXTRACT(EPOCH FROM " x ") * 1000)::int8"
+
+#define INFO_COLUMNS \
+"SELECT key, version, owner, role::text, value, state, priority, " \
+EPOCH_MS("acquired_at") ", " EPOCH_MS("refreshed_at") ", " EPOCH_MS("expires_at") ", " \
+EPOCH_MS("remaining") ", " EPOCH_MS("ttl") ", pid, requestor_priority IS NOT NULL, " \
+"requestor_owner, requestor_priority, " \
+EPOCH_MS("requestor_since") ", " EPOCH_MS("requestor_deadline") ", " \
+"GREATEST(" EPOCH_MS("requestor_deadline - pg_catalog.clock_timestamp()") ", 0)" \
+" FROM @.dlock_locks"
+
+static const char info_sql[] = INFO_COLUMNS " WHERE key = $1::text";
+
+static const char list_sql[] = INFO_COLUMNS
+" WHERE $1::text IS NULL OR key LIKE $1::text ORDER BY key COLLATE \"C\" LIMIT $2::int8";
+
+static const char waiters_sql[] =
+"SELECT key, pid, owner, position IS NULL, priority, position, "
+EPOCH_MS("since") ", " EPOCH_MS("until") ", "
+"GREATEST(" EPOCH_MS("pg_catalog.clock_timestamp() - since") ", 0)"
+" FROM @.dlock_waiters WHERE $1::text IS NULL OR key LIKE $1::text"
+" ORDER BY key COLLATE \"C\", position NULLS LAST, since, pid LIMIT $2::int8";
+
+static const char watch_sql[] =
+"SELECT @.dlock_watch(key => $1::text, version => $2::int8, timeout => $3::interval)";
+
+static const char check_key_sql[] =
+"SELECT @.dlock_check(key => $1::text, version => $2::int8, owner => $3::text)";
+
+static const char release_key_sql[] =
+"SELECT @.dlock_release(key => $1::text, version => $2::int8, owner => $3::text)";
+
+static const char refresh_key_sql[] =
+"SELECT " EPOCH_MS("@.dlock_refresh(key => $1::text, version => $2::int8, owner => $3::text, ttl => $4::interval)");
+
+static const char force_sql[] =
+"SELECT @.dlock_force_release(key => $1::text, reason => $2::text)";
+
+static dlock_status
+ask(dlock_handle *handle, DlockRequest *request, const char *sql, int nparams,
+	const char **params, int64_t timeout_ms, dlock_error *err)
+{
+	dlock_status status = dlock_may_ask(handle, err);
+
+	memset(request, 0, sizeof(*request));
+	if (status != DLOCK_OK)
+		return status;
+	if (nparams > 2 && params[0] == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
+	dlock_request_init(request, sql, nparams, params, dlock_timeout(handle, timeout_ms));
+	return dlock_request(handle, request, err);
+}
+
+static const char *
+version_text(int64_t version, char *text, size_t size)
+{
+	if (version == 0)
+		return NULL;
+	snprintf(text, size, "%lld", (long long) version);
+	return text;
+}
+
+/*
+ * Rows
+ */
+
+static char *
+copy(const DlockAnswer *answer, int row, int column, bool *ok)
+{
+	const char *text = dlock_answer_get(answer, row, column);
+	char	   *made;
+
+	if (text == NULL)
+		return NULL;
+	made = dlock_strdup(text);
+	*ok = *ok && made != NULL;
+	return made;
+}
+
+static bool
+is_true(const DlockAnswer *answer, int row, int column)
+{
+	const char *text = dlock_answer_get(answer, row, column);
+
+	return text != NULL && text[0] == 't';
+}
+
+static bool
+fill_info(dlock_info *info, const DlockAnswer *answer, int row)
+{
+	bool		ok = true;
+
+	info->key = copy(answer, row, 0, &ok);
+	info->version = dlock_answer_int(answer, row, 1);
+	info->owner = copy(answer, row, 2, &ok);
+	info->role = copy(answer, row, 3, &ok);
+	info->value = copy(answer, row, 4, &ok);
+	info->state = copy(answer, row, 5, &ok);
+	info->priority = (int32_t) dlock_answer_int(answer, row, 6);
+	info->acquired_at_ms = dlock_answer_int(answer, row, 7);
+	info->refreshed_at_ms = dlock_answer_int(answer, row, 8);
+	info->expires_at_ms = dlock_answer_int(answer, row, 9);
+	info->remaining_ms = dlock_answer_int(answer, row, 10);
+	info->ttl_ms = dlock_answer_int(answer, row, 11);
+	info->pid = (int32_t) dlock_answer_int(answer, row, 12);
+	info->has_requestor = is_true(answer, row, 13);
+	info->requestor_owner = copy(answer, row, 14, &ok);
+	info->requestor_priority = (int32_t) dlock_answer_int(answer, row, 15);
+	info->requestor_since_ms = dlock_answer_int(answer, row, 16);
+	info->requestor_deadline_ms = dlock_answer_int(answer, row, 17);
+	info->requestor_left_ms = dlock_answer_int(answer, row, 18);
+	return ok;
+}
+
+static void
+clear_info(dlock_info *info)
+{
+	free(info->key);
+	free(info->owner);
+	free(info->role);
+	free(info->value);
+	free(info->state);
+	free(info->requestor_owner);
+}
+
+void
+dlock_list_free(dlock_info *infos, size_t n)
+{
+	for (size_t i = 0; i < n && infos != NULL; i++)
+		clear_info(&infos[i]);
+	free(infos);
+}
+
+void
+dlock_info_free(dlock_info *info)
+{
+	dlock_list_free(info, 1);
+}
+
+static dlock_status
+make_infos(DlockAnswer *answer, dlock_info **infos, size_t *n, dlock_error *err)
+{
+	size_t		rows = (size_t) dlock_answer_rows(answer);
+	dlock_info *made = calloc(rows > 0 ? rows : 1, sizeof(dlock_info));
+	bool		ok = made != NULL;
+
+	for (size_t i = 0; i < rows && ok; i++)
+		ok = fill_info(&made[i], answer, (int) i);
+	dlock_answer_free(answer);
+	if (!ok)
+	{
+		dlock_list_free(made, rows);
+		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
+	}
+	*infos = made;
+	*n = rows;
+	return DLOCK_OK;
+}
+
+dlock_status
+dlock_get_info(dlock_handle *handle, const char *key, int64_t timeout_ms,
+			   dlock_info **info, dlock_error *err)
+{
+	DlockRequest request;
+	const char *params[1];
+	dlock_info *found = NULL;
+	size_t		n = 0;
+	dlock_status status;
+
+	if (info == NULL || key == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "key and info must not be null");
+	*info = NULL;
+	params[0] = key;
+	status = ask(handle, &request, info_sql, 1, params, timeout_ms, err);
+	if (status == DLOCK_OK)
+		status = make_infos(request.answer, &found, &n, err);
+	if (status != DLOCK_OK)
+		return status;
+	if (n == 0)
+	{
+		dlock_list_free(found, 0);
+		return dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
+	}
+	*info = found;
+	return DLOCK_OK;
+}
+
+dlock_status
+dlock_list(dlock_handle *handle, const char *pattern, int64_t limit,
+		   int64_t timeout_ms, dlock_info **infos, size_t *n, dlock_error *err)
+{
+	DlockRequest request;
+	char		text[24];
+	const char *params[2];
+	dlock_status status;
+
+	if (infos == NULL || n == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "no place for the list");
+	*infos = NULL;
+	*n = 0;
+	params[0] = pattern;
+	params[1] = version_text(limit, text, sizeof(text));
+	status = ask(handle, &request, list_sql, 2, params, timeout_ms, err);
+	if (status == DLOCK_OK)
+		status = make_infos(request.answer, infos, n, err);
+	return status;
+}
+
+void
+dlock_waiters_free(dlock_waiter *waiters, size_t n)
+{
+	for (size_t i = 0; i < n && waiters != NULL; i++)
+	{
+		free(waiters[i].key);
+		free(waiters[i].owner);
+	}
+	free(waiters);
+}
+
+dlock_status
+dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
+				   int64_t timeout_ms, dlock_waiter **waiters, size_t *n,
+				   dlock_error *err)
+{
+	DlockRequest request;
+	char		text[24];
+	const char *params[2];
+	dlock_waiter *made;
+	size_t		rows;
+	bool		ok;
+	dlock_status status;
+
+	if (waiters == NULL || n == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "no place for the list");
+	*waiters = NULL;
+	*n = 0;
+	params[0] = pattern;
+	params[1] = version_text(limit, text, sizeof(text));
+	status = ask(handle, &request, waiters_sql, 2, params, timeout_ms, err);
+	if (status != DLOCK_OK)
+		return status;
+
+	rows = (size_t) dlock_answer_rows(request.answer);
+	made = calloc(rows > 0 ? rows : 1, sizeof(dlock_waiter));
+	ok = made != NULL;
+	for (size_t i = 0; i < rows && ok; i++)
+	{
+		const DlockAnswer *answer = request.answer;
+		int			row = (int) i;
+
+		made[i].key = copy(answer, row, 0, &ok);
+		made[i].pid = (int32_t) dlock_answer_int(answer, row, 1);
+		made[i].owner = copy(answer, row, 2, &ok);
+		made[i].watches = is_true(answer, row, 3);
+		made[i].priority = (int32_t) dlock_answer_int(answer, row, 4);
+		made[i].position = (int32_t) dlock_answer_int(answer, row, 5);
+		made[i].since_ms = dlock_answer_int(answer, row, 6);
+		made[i].until_ms = dlock_answer_int(answer, row, 7);
+		made[i].waited_ms = dlock_answer_int(answer, row, 8);
+	}
+	dlock_answer_free(request.answer);
+	if (!ok)
+	{
+		dlock_waiters_free(made, rows);
+		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
+	}
+	*waiters = made;
+	*n = rows;
+	return DLOCK_OK;
+}
+
+/*
+ * Watching
+ */
+
+static dlock_status
+watch_until(dlock_handle *handle, const char *key, int64_t *version,
+			int64_t wait_until, dlock_error *err)
+{
+	char		text[24];
+	const char *params[3];
+	dlock_status status;
+
+	params[0] = key;
+	params[1] = version_text(*version, text, sizeof(text));
+	for (;;)
+	{
+		DlockRequest request;
+		int64_t		now_version;
+
+		dlock_request_init(&request, watch_sql, 3, params, handle->timeout_ms);
+		request.wait_param = 3;
+		request.wait_until = dlock_min(wait_until, dlock_now() + WATCH_SLICE_MS);
+		request.until = dlock_later(wait_until, handle->timeout_ms);
+		status = dlock_request(handle, &request, err);
+		if (status != DLOCK_OK)
+			return status;
+		now_version = dlock_answer_int(request.answer, 0, 0);
+		dlock_answer_free(request.answer);
+		if (now_version != *version)
+		{
+			*version = now_version;
+			return DLOCK_OK;
+		}
+		if (dlock_now() >= wait_until)
+			return DLOCK_UNCHANGED;
+	}
+}
+
+static dlock_status
+check_watch(dlock_handle *handle, const char *key, const void *to,
+			int64_t wait_ms, dlock_error *err)
+{
+	if (key == NULL || to == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "key and result must not be null");
+	if (wait_ms < -1)
+		return dlock_fail(err, DLOCK_INVALID, "wait_ms must be -1 or more");
+	dlock_error_clear(err);
+	return dlock_may_ask(handle, err);
+}
+
+dlock_status
+dlock_watch(dlock_handle *handle, const char *key, int64_t *version,
+			int64_t wait_ms, dlock_error *err)
+{
+	dlock_status status = check_watch(handle, key, version, wait_ms, err);
+
+	if (status != DLOCK_OK)
+		return status;
+	return watch_until(handle, key, version,
+					   wait_ms < 0 ? DLOCK_NEVER : dlock_later(dlock_now(), wait_ms),
+					   err);
+}
+
+dlock_status
+dlock_observe(dlock_handle *handle, const char *key, int64_t version,
+			  int64_t wait_ms, dlock_info **leader, dlock_error *err)
+{
+	int64_t		wait_until;
+	dlock_status status = check_watch(handle, key, leader, wait_ms, err);
+
+	if (status != DLOCK_OK)
+		return status;
+	*leader = NULL;
+	wait_until = wait_ms < 0 ? DLOCK_NEVER : dlock_later(dlock_now(), wait_ms);
+	for (;;)
+	{
+		int64_t		seen;
+
+		status = dlock_get_info(handle, key, -1, leader, err);
+		if (status == DLOCK_OK && (*leader)->version != version)
+			return DLOCK_OK;
+		seen = status == DLOCK_OK ? (*leader)->version : 0;
+		dlock_info_free(*leader);
+		*leader = NULL;
+		if (status != DLOCK_OK && status != DLOCK_NOT_HELD)
+			return status;
+		dlock_error_clear(err);
+
+		/* it may have changed since we looked, and then this is back at once */
+		status = watch_until(handle, key, &seen, wait_until, err);
+		if (status != DLOCK_OK)
+			return status;
+	}
+}
+
+/*
+ * Grants by name
+ */
+
+dlock_status
+dlock_check_key(dlock_handle *handle, const char *key, int64_t version,
+				const char *owner, int64_t timeout_ms, dlock_error *err)
+{
+	DlockRequest request;
+	char		text[24];
+	const char *params[] = {key, version_text(version, text, sizeof(text)), owner};
+	dlock_status status = ask(handle, &request, check_key_sql, 3, params, timeout_ms, err);
+
+	if (status == DLOCK_OK)
+		status = dlock_checked(dlock_answer_get(request.answer, 0, 0));
+	dlock_answer_free(request.answer);
+	return status;
+}
+
+dlock_status
+dlock_refresh_key(dlock_handle *handle, const char *key, int64_t version,
+				  const char *owner, int64_t ttl_ms, int64_t timeout_ms,
+				  int64_t *expires_at_ms, dlock_error *err)
+{
+	DlockRequest request;
+	char		text[24];
+	char		ttl[32];
+	const char *params[] = {key, version_text(version, text, sizeof(text)), owner, NULL};
+	dlock_status status;
+
+	if (ttl_ms < 0)
+		return dlock_fail(err, DLOCK_INVALID, "ttl_ms must not be negative");
+	snprintf(ttl, sizeof(ttl), "%lld ms", (long long) ttl_ms);
+	if (ttl_ms > 0)
+		params[3] = ttl;
+	status = ask(handle, &request, refresh_key_sql, 4, params, timeout_ms, err);
+	if (status == DLOCK_OK && dlock_answer_get(request.answer, 0, 0) == NULL)
+		status = dlock_fail(err, DLOCK_LOST, "lock \"%s\" is not held by this name", key);
+	if (status == DLOCK_OK && expires_at_ms != NULL)
+		*expires_at_ms = dlock_answer_int(request.answer, 0, 0);
+	dlock_answer_free(request.answer);
+	return status;
+}
+
+dlock_status
+dlock_release_key(dlock_handle *handle, const char *key, int64_t version,
+				  const char *owner, int64_t timeout_ms, dlock_error *err)
+{
+	DlockRequest request;
+	char		text[24];
+	const char *params[] = {key, version_text(version, text, sizeof(text)), owner};
+	const char *answer;
+	dlock_status status = ask(handle, &request, release_key_sql, 3, params, timeout_ms, err);
+
+	if (status == DLOCK_OK)
+	{
+		answer = dlock_answer_get(request.answer, 0, 0);
+		if (request.in_doubt && answer != NULL && strcmp(answer, "not_held") == 0)
+			status = DLOCK_OK;	/* the try that had no answer did it */
+		else if (answer == NULL || strcmp(answer, "not_held") == 0)
+			status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
+		else if (strcmp(answer, "released") != 0)
+			status = dlock_fail(err, DLOCK_HELD_BY_OTHER,
+								"lock \"%s\" is held by somebody else", key);
+	}
+	dlock_answer_free(request.answer);
+	return status;
+}
+
+dlock_status
+dlock_force_release(dlock_handle *handle, const char *key, const char *reason,
+					int64_t timeout_ms, int64_t *version, dlock_error *err)
+{
+	DlockRequest request;
+	const char *params[] = {key, reason};
+	dlock_status status;
+
+	if (key == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
+	status = ask(handle, &request, force_sql, 2, params, timeout_ms, err);
+	if (status == DLOCK_OK && dlock_answer_get(request.answer, 0, 0) == NULL)
+		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
+	if (status == DLOCK_OK && version != NULL)
+		*version = dlock_answer_int(request.answer, 0, 0);
+	dlock_answer_free(request.answer);
+	return status;
+}

@@ -1,0 +1,735 @@
+/*-------------------------------------------------------------------------
+ *
+ * lock.c
+ *	  Handles and locks: acquire, release, refresh, check, elections.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+/* $9 is for those who wait; a CALL waits without a snapshot */
+#define ACQUIRE_ARGUMENTS \
+"(key => $1::text, ttl => $2::interval, owner => $3::text, value => $4::text," \
+" priority => $5::int4, cleanup => $6::interval, force => $7::bool, session => $8::bool"
+
+static const char try_sql[] = "SELECT @.dlock_acquire" ACQUIRE_ARGUMENTS ")";
+static const char wait_sql[] = "CALL @.dlock_lock" ACQUIRE_ARGUMENTS ", wait => $9::interval)";
+
+/* refreshed or not, and if not, why */
+static const char refresh_sql[] =
+"SELECT @.dlock_refresh(key => $1::text, version => $2::int8, ttl => $3::interval, owner => $4::text)"
+" IS NOT NULL, @.dlock_check(key => $1::text, version => $2::int8)";
+
+static const char release_sql[] =
+"SELECT @.dlock_release(key => $1::text, version => $2::int8, owner => $3::text)";
+
+static const char check_sql[] =
+"SELECT @.dlock_check(key => $1::text, version => $2::int8, owner => $3::text)";
+
+/*
+ * Options
+ */
+
+void
+dlock_open_options_init_size(dlock_open_options *options, size_t size)
+{
+	memset(options, 0, size);
+	options->size = size;
+	options->ttl_ms = 20000;
+	options->timeout_ms = 10000;
+}
+
+void
+dlock_options_init_size(dlock_options *options, size_t size)
+{
+	memset(options, 0, size);
+	options->size = size;
+	options->renew = -1;
+	options->timeout_ms = -1;
+}
+
+/*
+ * A program that was built with an older header has a smaller struct; what it
+ * does not have has its default.
+ */
+static bool
+take_options(void *to, size_t to_size, const void *from, size_t from_size)
+{
+	if (from_size < sizeof(size_t) || from_size > 65536)
+		return false;
+	memcpy(to, from, from_size < to_size ? from_size : to_size);
+	return true;
+}
+
+int64_t
+dlock_timeout(const dlock_handle *handle, int64_t timeout_ms)
+{
+	return timeout_ms < 0 ? handle->timeout_ms : timeout_ms;
+}
+
+/*
+ * Handles
+ */
+
+static void
+destroy_handle(dlock_handle *handle)
+{
+	if (handle->wake[0] >= 0)
+		close(handle->wake[0]);
+	if (handle->wake[1] >= 0)
+		close(handle->wake[1]);
+	pthread_cond_destroy(&handle->changed);
+	pthread_mutex_destroy(&handle->mutex);
+	dlock_target_free(handle->target);
+	free(handle);
+}
+
+dlock_status
+dlock_open(const char *conninfo, const dlock_open_options *given,
+		   dlock_handle **made, dlock_error *err)
+{
+	dlock_open_options options;
+	dlock_handle *handle;
+	pthread_condattr_t attr;
+	dlock_status status;
+
+	dlock_error_clear(err);
+	if (made == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "no place for the handle");
+	*made = NULL;
+	dlock_open_options_init(&options);
+	if (given != NULL && !take_options(&options, sizeof(options), given, given->size))
+		return dlock_fail(err, DLOCK_INVALID, "options were not initialized");
+	if (options.ttl_ms <= 0 || options.timeout_ms < 0)
+		return dlock_fail(err, DLOCK_INVALID, "ttl_ms must be positive and timeout_ms must not be negative");
+
+	handle = calloc(1, sizeof(dlock_handle));
+	if (handle == NULL)
+		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
+	handle->ttl_ms = options.ttl_ms;
+	handle->timeout_ms = options.timeout_ms;
+	handle->callback = options.callback;
+	handle->callback_arg = options.callback_arg;
+	handle->wake[0] = handle->wake[1] = -1;
+	pthread_mutex_init(&handle->mutex, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&handle->changed, &attr);
+	pthread_condattr_destroy(&attr);
+
+	status = dlock_target_make(conninfo, &options, &handle->target, err);
+	if (status == DLOCK_OK && pipe2(handle->wake, O_CLOEXEC | O_NONBLOCK) != 0)
+		status = dlock_fail(err, DLOCK_NO_MEMORY, "could not create a pipe");
+	if (status != DLOCK_OK)
+	{
+		destroy_handle(handle);
+		return status;
+	}
+	*made = handle;
+	return DLOCK_OK;
+}
+
+void
+dlock_close(dlock_handle *handle)
+{
+	if (handle == NULL)
+		return;
+	dlock_keepalive_stop(handle);
+	while (handle->locks != NULL)
+	{
+		dlock_lock *lock = handle->locks;
+
+		dlock_keepalive_remove(lock);
+		dlock_lock_destroy(lock);
+	}
+	dlock_pool_close(handle);
+	destroy_handle(handle);
+}
+
+/* Is there a handle, and may this thread wait for an answer? */
+dlock_status
+dlock_may_ask(dlock_handle *handle, dlock_error *err)
+{
+	if (handle == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "no handle");
+	if (dlock_in_callback(handle))
+		return dlock_fail(err, DLOCK_INVALID, "cannot ask the server within a callback");
+	return DLOCK_OK;
+}
+
+dlock_status
+dlock_ping(dlock_handle *handle, int64_t timeout_ms, dlock_error *err)
+{
+	DlockRequest request;
+	const char *params[] = {"dlock ping", "0", NULL};
+	dlock_status status = dlock_may_ask(handle, err);
+
+	if (status != DLOCK_OK)
+		return status;
+	timeout_ms = dlock_timeout(handle, timeout_ms);
+	dlock_request_init(&request, check_sql, 3, params, timeout_ms);
+	if (timeout_ms == 0)
+	{
+		request.once = true;
+		request.timeout_ms = dlock_target_round_ms(handle->target);
+		request.until = dlock_later(dlock_now(), 2 * request.timeout_ms);
+	}
+	status = dlock_request(handle, &request, err);
+	dlock_answer_free(request.answer);
+	return status;
+}
+
+/*
+ * Acquire
+ */
+
+void
+dlock_lock_destroy(dlock_lock *lock)
+{
+	if (lock == NULL)
+		return;
+	dlock_conn_free(lock->conn);
+	free(lock->key);
+	free(lock->owner);
+	free(lock);
+}
+
+static dlock_status
+check_options(const char *key, const dlock_options *options, dlock_error *err)
+{
+	if (key == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
+	if (options->ttl_ms < 0)
+		return dlock_fail(err, DLOCK_INVALID, "ttl_ms must not be negative");
+	if (options->wait_ms < -1)
+		return dlock_fail(err, DLOCK_INVALID, "wait_ms must be -1 or more");
+	if (options->cleanup_ms < 0)
+		return dlock_fail(err, DLOCK_INVALID, "cleanup_ms must not be negative");
+	return DLOCK_OK;
+}
+
+/* Everything but the grant. */
+static dlock_lock *
+new_lock(dlock_handle *handle, const char *key, const dlock_options *options)
+{
+	dlock_lock *lock = calloc(1, sizeof(dlock_lock));
+	char		owner[DLOCK_OWNER_SIZE];
+
+	if (lock == NULL)
+		return NULL;
+	lock->handle = handle;
+	lock->key = dlock_strdup(key);
+	if (options->owner != NULL)
+		lock->owner = dlock_strdup(options->owner);
+	else if (dlock_random_owner(owner))
+		lock->owner = dlock_strdup(owner);
+	lock->ttl_ms = options->ttl_ms;
+	lock->renew = options->renew < 0 ? options->ttl_ms == 0 : options->renew != 0;
+	lock->callback = options->callback != NULL ? options->callback : handle->callback;
+	lock->callback_arg = options->callback != NULL ? options->callback_arg : handle->callback_arg;
+	lock->index = -1;
+	if (lock->key == NULL || lock->owner == NULL)
+	{
+		dlock_lock_destroy(lock);
+		return NULL;
+	}
+	return lock;
+}
+
+static dlock_status
+ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
+			int64_t until, DlockRequest *request, dlock_error *err)
+{
+	char		version[24];
+	char		ttl[32];
+	const char *params[4];
+
+	snprintf(version, sizeof(version), "%lld", (long long) lock->version);
+	snprintf(ttl, sizeof(ttl), "%lld ms", (long long) ttl_ms);
+	params[0] = lock->key;
+	params[1] = version;
+	params[2] = ttl_ms > 0 ? ttl : NULL;
+	params[3] = lock->owner;
+	dlock_request_init(request, refresh_sql, 4, params, timeout_ms);
+	request->until = until;
+	return dlock_request(lock->handle, request, err);
+}
+
+/*
+ * We were granted the lock, but perhaps long after we asked: we may have
+ * waited for it, or slept.  Then only a refresh tells from when on its TTL
+ * counts, and whether it is ours at all.
+ */
+static dlock_status
+confirm(dlock_lock *lock, int64_t sent_at, int64_t timeout_ms, int64_t until,
+		dlock_error *err)
+{
+	while (dlock_now() - sent_at > lock->ttl_ms / 4)
+	{
+		DlockRequest request;
+		dlock_status status;
+		const char *answer;
+		bool		ours;
+
+		status = ask_refresh(lock, 0, timeout_ms,
+							 dlock_min(dlock_later(dlock_now(), timeout_ms), until),
+							 &request, err);
+		if (status != DLOCK_OK)
+			return status;
+		answer = dlock_answer_get(request.answer, 0, 0);
+		ours = answer != NULL && answer[0] == 't';
+		dlock_answer_free(request.answer);
+		if (!ours)
+			return DLOCK_LOST;
+		sent_at = request.sent_at;
+	}
+	dlock_keepalive_renewed(lock, sent_at);
+	return DLOCK_OK;
+}
+
+static dlock_status
+acquire(dlock_handle *handle, dlock_lock *lock, const dlock_options *options,
+		dlock_error *err)
+{
+	int64_t		timeout_ms = dlock_timeout(handle, options->timeout_ms);
+	int64_t		start = dlock_now();
+	int64_t		wait_until = options->wait_ms < 0 ? DLOCK_NEVER : dlock_later(start, options->wait_ms);
+	int64_t		until = dlock_later(wait_until, timeout_ms);
+	char		priority[16];
+	char		cleanup[32];
+	const char *params[9];
+
+	snprintf(priority, sizeof(priority), "%d", (int) options->priority);
+	snprintf(cleanup, sizeof(cleanup), "%lld ms", (long long) options->cleanup_ms);
+	params[0] = lock->key;
+	params[2] = lock->owner;
+	params[3] = options->value;
+	params[4] = priority;
+	params[5] = cleanup;
+	params[6] = options->force ? "t" : "f";
+	params[7] = options->session ? "t" : "f";
+
+	for (;;)
+	{
+		bool		waits = options->wait_ms != 0;
+		DlockRequest request;
+		dlock_status status;
+
+		dlock_request_init(&request, waits ? wait_sql : try_sql, waits ? 9 : 8,
+						   params, timeout_ms);
+		request.until = until;
+		request.ttl_param = 2;
+		request.ttl_ms = &lock->ttl_ms;
+		if (waits)
+		{
+			request.wait_param = 9;
+			request.wait_until = wait_until;
+		}
+		if (options->session)
+			request.conn = &lock->conn;
+		status = dlock_request(handle, &request, err);
+		if (status == DLOCK_OK)
+		{
+			lock->version = dlock_answer_int(request.answer, 0, 0);
+			dlock_answer_free(request.answer);
+			if (lock->version == 0)
+				return dlock_fail(err, DLOCK_BUSY, "lock \"%s\" is held by somebody else",
+								  lock->key);
+			status = confirm(lock, request.sent_at, timeout_ms, until, err);
+			if (status == DLOCK_OK)
+				return DLOCK_OK;
+			/* it came and went: once more, with what is left of the time */
+			if (status == DLOCK_LOST && dlock_now() < until)
+				continue;
+			if (status == DLOCK_LOST)
+				return dlock_fail(err, DLOCK_LOST,
+								  "lock \"%s\" was granted and lost before we knew", lock->key);
+			request.in_doubt = true;
+		}
+		if (request.in_doubt)
+			dlock_orphans_add(handle, lock->key, lock->owner,
+							  lock->ttl_ms > 0 ? lock->ttl_ms : handle->ttl_ms);
+		return status;
+	}
+}
+
+dlock_status
+dlock_acquire(dlock_handle *handle, const char *key, const dlock_options *given,
+			  dlock_lock **granted, dlock_error *err)
+{
+	dlock_options options;
+	dlock_lock *lock;
+	dlock_status status;
+
+	dlock_error_clear(err);
+	if (granted == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "no place for the lock");
+	*granted = NULL;
+	status = dlock_may_ask(handle, err);
+	if (status != DLOCK_OK)
+		return status;
+	dlock_options_init(&options);
+	if (given != NULL && !take_options(&options, sizeof(options), given, given->size))
+		return dlock_fail(err, DLOCK_INVALID, "options were not initialized");
+	status = check_options(key, &options, err);
+	if (status != DLOCK_OK)
+		return status;
+
+	/* what may fail for want of memory comes before the grant */
+	status = dlock_keepalive_start(handle, err);
+	if (status != DLOCK_OK)
+		return status;
+	lock = new_lock(handle, key, &options);
+	if (lock == NULL)
+		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
+
+	status = acquire(handle, lock, &options, err);
+	if (status != DLOCK_OK)
+	{
+		dlock_lock_destroy(lock);
+		return status;
+	}
+	pthread_mutex_lock(&handle->mutex);
+	dlock_keepalive_add(lock);
+	pthread_mutex_unlock(&handle->mutex);
+	*granted = lock;
+	return DLOCK_OK;
+}
+
+/*
+ * Release
+ */
+
+dlock_status
+dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
+{
+	dlock_handle *handle = lock != NULL ? lock->handle : NULL;
+	DlockRequest request;
+	DlockConn  *conn;
+	char		version[24];
+	const char *params[3];
+	const char *answer;
+	int64_t		until;
+	int64_t		deadline;
+	bool		done;
+	dlock_status status = dlock_may_ask(handle, err);
+
+	if (status != DLOCK_OK)
+		return status;
+	dlock_error_clear(err);
+	timeout_ms = dlock_timeout(handle, timeout_ms);
+	until = dlock_later(dlock_now(), timeout_ms);
+
+	/* first of all, no renewal any more */
+	pthread_mutex_lock(&handle->mutex);
+	lock->silent = true;
+	done = dlock_keepalive_hold_off(lock, until);
+	deadline = lock->state == DLOCK_STATE_HELD ? lock->deadline : 0;
+	if (lock->state == DLOCK_STATE_RELEASED)
+		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" was released before", lock->key);
+	else if (!done)
+		status = dlock_fail(err, DLOCK_TIMEOUT, "a renewal has no answer from the server");
+	pthread_mutex_unlock(&handle->mutex);
+	if (status != DLOCK_OK)
+		return status;
+
+	snprintf(version, sizeof(version), "%lld", (long long) lock->version);
+	params[0] = lock->key;
+	params[1] = version;
+	params[2] = lock->owner;
+	dlock_request_init(&request, release_sql, 3, params, timeout_ms);
+	request.until = until;
+	status = dlock_request(handle, &request, err);
+	if (status != DLOCK_OK)
+		return status;
+
+	answer = dlock_answer_get(request.answer, 0, 0);
+	if (answer != NULL && strcmp(answer, "released") == 0)
+		status = DLOCK_OK;
+	else if (request.in_doubt && dlock_now() < deadline)
+		status = DLOCK_OK;		/* the try that had no answer did it */
+	else if (answer != NULL && strcmp(answer, "held_by_other") == 0)
+		status = dlock_fail(err, DLOCK_HELD_BY_OTHER,
+							"lock \"%s\" was lost, and is held by somebody else", lock->key);
+	else
+		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" had expired", lock->key);
+	dlock_answer_free(request.answer);
+
+	pthread_mutex_lock(&handle->mutex);
+	lock->state = DLOCK_STATE_RELEASED;
+	conn = lock->conn;
+	lock->conn = NULL;
+	pthread_mutex_unlock(&handle->mutex);
+	dlock_conn_free(conn);
+	return status;
+}
+
+void
+dlock_free(dlock_lock *lock)
+{
+	dlock_handle *handle;
+	bool		here;
+
+	if (lock == NULL)
+		return;
+	handle = lock->handle;
+	here = dlock_in_callback(handle);
+	pthread_mutex_lock(&handle->mutex);
+	lock->silent = true;
+	/* in the thread, this can only be its own callback or that of another */
+	while (lock->in_callback && !here)
+		pthread_cond_wait(&handle->changed, &handle->mutex);
+	if (lock->index >= 0)
+		handle->batch[lock->index] = NULL;
+	if (lock->in_callback)
+	{
+		lock->index = -1;
+		lock->freed = true;
+		lock = NULL;
+	}
+	else
+		dlock_keepalive_remove(lock);
+	pthread_mutex_unlock(&handle->mutex);
+	dlock_lock_destroy(lock);
+}
+
+/*
+ * Refresh and check
+ */
+
+/* What we know to be lost, and tell so. */
+static dlock_status
+lost(const dlock_lock *lock, dlock_error *err)
+{
+	if (lock->state == DLOCK_STATE_RELEASED)
+		return dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" was released", lock->key);
+	return dlock_fail(err, DLOCK_LOST, "lock \"%s\" is lost (%s)", lock->key,
+					  dlock_reason_name(lock->reason));
+}
+
+/* What the answer says; the caller has the mutex. */
+static dlock_status
+refreshed(dlock_lock *lock, int64_t ttl_ms, const DlockRequest *request, dlock_error *err)
+{
+	const char *answer = dlock_answer_get(request->answer, 0, 0);
+
+	if (answer == NULL || answer[0] != 't')
+	{
+		dlock_keepalive_gone(lock, dlock_answer_get(request->answer, 0, 1));
+		return lost(lock, err);
+	}
+	if (ttl_ms > 0)
+		lock->ttl_ms = ttl_ms;
+	dlock_keepalive_renewed(lock, request->sent_at);
+	/* it may have taken so long that it means nothing any more */
+	if (dlock_keepalive_overdue(lock, dlock_now()))
+		return lost(lock, err);
+	return DLOCK_OK;
+}
+
+dlock_status
+dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error *err)
+{
+	dlock_handle *handle = lock != NULL ? lock->handle : NULL;
+	DlockRequest request;
+	int64_t		until;
+	dlock_status status = dlock_may_ask(handle, err);
+
+	if (status != DLOCK_OK)
+		return status;
+	if (ttl_ms < 0)
+		return dlock_fail(err, DLOCK_INVALID, "ttl_ms must not be negative");
+	dlock_error_clear(err);
+	timeout_ms = dlock_timeout(handle, timeout_ms);
+	until = dlock_later(dlock_now(), timeout_ms);
+
+	/* with two at a time, nobody would know which TTL holds */
+	pthread_mutex_lock(&handle->mutex);
+	if (!dlock_keepalive_hold_off(lock, until))
+		status = dlock_fail(err, DLOCK_TIMEOUT, "a renewal has no answer from the server");
+	if (dlock_keepalive_overdue(lock, dlock_now()))
+		status = lost(lock, err);
+	if (status == DLOCK_OK)
+	{
+		until = dlock_min(until, lock->deadline);
+		pthread_mutex_unlock(&handle->mutex);
+		status = ask_refresh(lock, ttl_ms, timeout_ms, until, &request, err);
+		pthread_mutex_lock(&handle->mutex);
+
+		/* our time may have run out meanwhile; an answer does not help then */
+		if (dlock_keepalive_overdue(lock, dlock_now()))
+			status = lost(lock, err);
+		else if (status == DLOCK_OK)
+			status = refreshed(lock, ttl_ms, &request, err);
+		else if (request.in_doubt && ttl_ms > 0 && ttl_ms < lock->ttl_ms)
+		{
+			/* the shorter one may hold */
+			lock->deadline = dlock_min(lock->deadline,
+									   request.sent_at + dlock_lease_ms(ttl_ms));
+			lock->ttl_ms = ttl_ms;
+		}
+		dlock_answer_free(request.answer);
+	}
+	lock->held_off--;
+	dlock_keepalive_wake(handle);
+	pthread_mutex_unlock(&handle->mutex);
+	return status;
+}
+
+/* As dlock_check() of the server says it. */
+dlock_status
+dlock_checked(const char *state)
+{
+	if (state == NULL)
+		return DLOCK_NOT_HELD;
+	if (strcmp(state, "held") == 0)
+		return DLOCK_OK;
+	if (strcmp(state, "preempting") == 0)
+		return DLOCK_PREEMPTING;
+	if (strcmp(state, "held_by_other") == 0)
+		return DLOCK_HELD_BY_OTHER;
+	return DLOCK_NOT_HELD;
+}
+
+dlock_status
+dlock_check(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
+{
+	dlock_handle *handle = lock != NULL ? lock->handle : NULL;
+	DlockRequest request;
+	char		version[24];
+	const char *params[3];
+	dlock_status status = dlock_may_ask(handle, err);
+
+	if (status != DLOCK_OK)
+		return status;
+	dlock_error_clear(err);
+	snprintf(version, sizeof(version), "%lld", (long long) lock->version);
+	params[0] = lock->key;
+	params[1] = version;
+	params[2] = lock->owner;
+	dlock_request_init(&request, check_sql, 3, params, dlock_timeout(handle, timeout_ms));
+	status = dlock_request(handle, &request, err);
+
+	pthread_mutex_lock(&handle->mutex);
+	if (lock->state == DLOCK_STATE_RELEASED)
+	{
+		if (status == DLOCK_OK)
+			status = dlock_checked(dlock_answer_get(request.answer, 0, 0));
+	}
+	else if (dlock_keepalive_overdue(lock, dlock_now()))
+		status = lost(lock, err);
+	else if (status == DLOCK_OK)
+	{
+		const char *state = dlock_answer_get(request.answer, 0, 0);
+
+		status = dlock_checked(state);
+		if (status != DLOCK_OK && status != DLOCK_PREEMPTING)
+		{
+			dlock_keepalive_gone(lock, state);
+			status = lost(lock, err);
+		}
+	}
+	pthread_mutex_unlock(&handle->mutex);
+	dlock_answer_free(request.answer);
+	return status;
+}
+
+/*
+ * What we know by ourselves
+ */
+
+int64_t
+dlock_left_ms(const dlock_lock *lock)
+{
+	int64_t		left = 0;
+
+	if (lock == NULL)
+		return 0;
+	pthread_mutex_lock(&lock->handle->mutex);
+	if (lock->state == DLOCK_STATE_HELD)
+		left = dlock_max(lock->deadline - dlock_now(), 0);
+	pthread_mutex_unlock(&lock->handle->mutex);
+	return left;
+}
+
+int
+dlock_is_owner(const dlock_lock *lock)
+{
+	return dlock_left_ms(lock) > 0;
+}
+
+dlock_reason
+dlock_lost_reason(const dlock_lock *lock)
+{
+	dlock_reason reason;
+
+	if (lock == NULL)
+		return DLOCK_REASON_NONE;
+	pthread_mutex_lock(&lock->handle->mutex);
+	reason = lock->reason;
+	if (lock->state == DLOCK_STATE_HELD && dlock_now() >= lock->deadline)
+		reason = DLOCK_REASON_DEADLINE;
+	pthread_mutex_unlock(&lock->handle->mutex);
+	return reason;
+}
+
+int64_t
+dlock_version(const dlock_lock *lock)
+{
+	return lock->version;
+}
+
+const char *
+dlock_key(const dlock_lock *lock)
+{
+	return lock->key;
+}
+
+const char *
+dlock_owner(const dlock_lock *lock)
+{
+	return lock->owner;
+}
+
+int64_t
+dlock_ttl_ms(const dlock_lock *lock)
+{
+	int64_t		ttl;
+
+	pthread_mutex_lock(&lock->handle->mutex);
+	ttl = lock->ttl_ms;
+	pthread_mutex_unlock(&lock->handle->mutex);
+	return ttl;
+}
+
+/*
+ * Elections; dlock_observe() is in keys.c
+ */
+
+dlock_status
+dlock_campaign(dlock_handle *handle, const char *key, const dlock_options *given,
+			   dlock_lock **lock, dlock_error *err)
+{
+	dlock_options options;
+
+	dlock_options_init(&options);
+	if (given != NULL && !take_options(&options, sizeof(options), given, given->size))
+		return dlock_fail(err, DLOCK_INVALID, "options were not initialized");
+	options.size = sizeof(options);
+	if (options.wait_ms <= 0)
+		options.wait_ms = -1;
+	options.renew = 1;
+	return dlock_acquire(handle, key, &options, lock, err);
+}
+
+dlock_status
+dlock_resign(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
+{
+	return dlock_release(lock, timeout_ms, err);
+}

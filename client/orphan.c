@@ -1,0 +1,164 @@
+/*-------------------------------------------------------------------------
+ *
+ * orphan.c
+ *	  Requests that may have been granted without our knowing.
+ *
+ * When the time of an acquire is up and there was no answer, the lock may be
+ * ours, and nobody would release it before its TTL.  The renewal thread does,
+ * when it has a connection: by owner, so that it can do no harm.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* at most so many in one statement */
+#define BATCH_MAX 10000
+
+/* when to look for a lock again that may have been granted, and how long */
+#define ORPHAN_PAUSE_MS 200
+#define ORPHAN_LAST_MS 60000
+
+static const char orphan_sql[] =
+"SELECT @.dlock_release(key => u.k, owner => u.o)"
+" FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) AS u(k, o)";
+
+/*
+ * Take note of a request that may have been granted, to release it when there
+ * is a connection.  No memory: it ends by its TTL.
+ */
+void
+dlock_orphans_add(dlock_handle *handle, const char *key, const char *owner,
+				  int64_t ttl_ms)
+{
+	DlockOrphan *orphan = calloc(1, sizeof(DlockOrphan));
+
+	if (orphan == NULL)
+		return;
+	orphan->key = dlock_strdup(key);
+	orphan->owner = dlock_strdup(owner);
+	orphan->due = dlock_now();
+	orphan->pause = ORPHAN_PAUSE_MS;
+	orphan->until = dlock_later(orphan->due, dlock_min(ttl_ms, ORPHAN_LAST_MS));
+	if (orphan->key == NULL || orphan->owner == NULL)
+	{
+		free(orphan->key);
+		free(orphan->owner);
+		free(orphan);
+		return;
+	}
+	pthread_mutex_lock(&handle->mutex);
+	orphan->next = handle->orphans;
+	handle->orphans = orphan;
+	dlock_keepalive_wake(handle);
+	pthread_mutex_unlock(&handle->mutex);
+}
+
+/* It was released, or has ended by itself. */
+static void
+drop(DlockOrphan **at)
+{
+	DlockOrphan *orphan = *at;
+
+	*at = orphan->next;
+	free(orphan->key);
+	free(orphan->owner);
+	free(orphan);
+}
+
+void
+dlock_orphans_drop(dlock_handle *handle, int64_t now)
+{
+	DlockOrphan **at = &handle->orphans;
+
+	while (*at != NULL)
+		if (now >= (*at)->until)
+			drop(at);
+		else
+			at = &(*at)->next;
+}
+
+/*
+ * Those in flight have landed, with an answer or without.  One that was not
+ * there may yet come, if its request is slower than we are: again later.
+ */
+void
+dlock_orphans_landed(dlock_handle *handle, const DlockAnswer *answer, int64_t now)
+{
+	DlockOrphan **at = &handle->orphans;
+	int			row = 0;
+
+	while (*at != NULL)
+	{
+		DlockOrphan *orphan = *at;
+		const char *said;
+
+		if (!orphan->in_flight)
+		{
+			at = &orphan->next;
+			continue;
+		}
+		orphan->in_flight = false;
+		orphan->due = now + orphan->pause;
+		orphan->pause = 2 * orphan->pause;
+		said = answer != NULL ? dlock_answer_get(answer, row, 0) : NULL;
+		row++;
+		if (said != NULL && strcmp(said, "released") == 0)
+			drop(at);
+		else
+			at = &orphan->next;
+	}
+}
+
+/*
+ * Send what is due; false if there is nothing, or it could not be sent.  The
+ * caller has the mutex.
+ */
+bool
+dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now)
+{
+	DlockString keys = {0};
+	DlockString owners = {0};
+	const char *params[2];
+	bool		sent = false;
+	int			n = 0;
+
+	for (DlockOrphan *orphan = handle->orphans; orphan != NULL && n < BATCH_MAX;
+		 orphan = orphan->next)
+	{
+		if (orphan->due > now)
+			continue;
+		dlock_string_puts(&keys, n == 0 ? "{" : ",");
+		dlock_string_quoted(&keys, orphan->key);
+		dlock_string_puts(&owners, n == 0 ? "{" : ",");
+		dlock_string_quoted(&owners, orphan->owner);
+		orphan->in_flight = true;
+		n++;
+	}
+	if (n == 0)
+		return false;
+	dlock_string_puts(&keys, "}");
+	dlock_string_puts(&owners, "}");
+	params[0] = keys.data;
+	params[1] = owners.data;
+	if (!keys.broken && !owners.broken)
+		sent = dlock_conn_send(conn, orphan_sql, 2, params);
+	dlock_string_free(&keys);
+	dlock_string_free(&owners);
+	if (!sent)
+		dlock_orphans_landed(handle, NULL, now);
+	return sent;
+}
+
+/* When to look again. */
+int64_t
+dlock_orphans_due(const dlock_handle *handle)
+{
+	int64_t		due = DLOCK_NEVER;
+
+	for (const DlockOrphan *orphan = handle->orphans; orphan != NULL; orphan = orphan->next)
+		due = dlock_min(due, dlock_min(orphan->due, orphan->until));
+	return due;
+}

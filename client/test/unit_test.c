@@ -1,0 +1,283 @@
+/*-------------------------------------------------------------------------
+ *
+ * unit_test.c
+ *	  libdlock without a PostgreSQL: arguments, names, strings, and servers
+ *	  that are not there or do not answer.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "dlock.h"
+#include "internal.h"
+
+static int	tests = 0;
+static int	failed = 0;
+
+static void
+ok(bool good, const char *fmt,...)
+{
+	va_list		args;
+
+	printf("%sok %d - ", good ? "" : "not ", ++tests);
+	va_start(args, fmt);
+	vprintf(fmt, args);
+	va_end(args);
+	printf("\n");
+	failed += !good;
+}
+
+static void
+is(const char *got, const char *expected, const char *what)
+{
+	ok(strcmp(got, expected) == 0, "%s", what);
+	if (strcmp(got, expected) != 0)
+		printf("# got \"%s\", expected \"%s\"\n", got, expected);
+}
+
+static void
+test_names(void)
+{
+	char		all[400] = "";
+
+	for (int i = DLOCK_OK; i <= DLOCK_NO_MEMORY + 1; i++)
+	{
+		strcat(all, dlock_status_name((dlock_status) i));
+		strcat(all, " ");
+	}
+	is(all, "ok busy not_held held_by_other preempting lost refused unchanged timeout unreachable"
+	   " denied not_ready invalid server_error no_memory unknown ", "each status has a name");
+	is(dlock_event_name(DLOCK_EVENT_PREEMPTED), "preempted", "event");
+	is(dlock_event_name(DLOCK_EVENT_DANGER), "danger", "event");
+	is(dlock_event_name(DLOCK_EVENT_LOST), "lost", "event");
+	is(dlock_event_name((dlock_event_type) 99), "unknown", "no event");
+	is(dlock_reason_name(DLOCK_REASON_NONE), "none", "reason");
+	is(dlock_reason_name(DLOCK_REASON_DEADLINE), "deadline", "reason");
+	is(dlock_reason_name(DLOCK_REASON_EXPIRED), "expired", "reason");
+	is(dlock_reason_name(DLOCK_REASON_PREEMPTED), "preempted", "reason");
+	is(dlock_reason_name(DLOCK_REASON_FORCED), "forced", "reason");
+	is(dlock_reason_name((dlock_reason) 99), "unknown", "no reason");
+	ok(dlock_lib_version() == DLOCK_LIB_VERSION, "the library is that of the header");
+}
+
+static void
+test_util(void)
+{
+	char		text[11];
+	char		owner[DLOCK_OWNER_SIZE];
+	char		other[DLOCK_OWNER_SIZE];
+	DlockString string = {0};
+	int64_t		low = 1000;
+	int64_t		high = 0;
+
+	dlock_clip(text, sizeof(text), "  two\n\tlines and more", 100);
+	is(text, "two lines", "a message is one line, and fits");
+	dlock_clip(text, sizeof(text), "12345678\xc3\xa4\xc3\xa4", 100);
+	is(text, "12345678", "no character is cut in two");
+	dlock_clip(text, sizeof(text), "abcdef", 3);
+	is(text, "abc", "nor is more copied than there is");
+
+	dlock_string_puts(&string, "{");
+	dlock_string_quoted(&string, "a\"b\\c, {d}");
+	dlock_string_puts(&string, "}");
+	is(string.data, "{\"a\\\"b\\\\c, {d}\"}", "element of an array");
+	dlock_string_free(&string);
+
+	ok(dlock_later(DLOCK_NEVER, 5) == DLOCK_NEVER && dlock_later(5, DLOCK_NEVER) == DLOCK_NEVER &&
+	   dlock_later(5, 6) == 11, "never is the latest");
+	ok(dlock_poll_timeout(10, 10) == 0 && dlock_poll_timeout(9, 10) == 0 &&
+	   dlock_poll_timeout(15, 10) == 5 && dlock_poll_timeout(DLOCK_NEVER, 10) == 60000,
+	   "time to poll");
+	for (int i = 0; i < 1000; i++)
+	{
+		int64_t		jitter = dlock_jitter(1000);
+
+		low = dlock_min(low, jitter);
+		high = dlock_max(high, jitter);
+	}
+	ok(low >= 900 && low < 950 && high <= 1100 && high > 1050, "jitter is a tenth either way");
+	ok(dlock_jitter(1) == 1 && dlock_jitter(0) == 0, "of nothing, nothing");
+
+	ok(dlock_random_owner(owner) && dlock_random_owner(other), "owners");
+	ok(strlen(owner) == 32 && strspn(owner, "0123456789abcdef") == 32, "of 128 bits");
+	ok(strcmp(owner, other) != 0, "which differ");
+	ok(dlock_lease_ms(20000) == 18000, "nine tenths of the TTL are ours");
+	ok(!dlock_resolve_needed("127.0.0.1") && !dlock_resolve_needed("::1") &&
+	   !dlock_resolve_needed("/tmp") && !dlock_resolve_needed("") && !dlock_resolve_needed(NULL) &&
+	   dlock_resolve_needed("localhost"), "what is a name");
+}
+
+static void
+test_arguments(void)
+{
+	dlock_handle *handle = (dlock_handle *) 1;
+	dlock_lock *lock = (dlock_lock *) 1;
+	dlock_open_options open_options;
+	dlock_options options;
+	dlock_error err;
+	int64_t		version = 0;
+
+	ok(dlock_open("nonsense", NULL, &handle, &err) == DLOCK_INVALID && handle == NULL, "bad conninfo");
+	ok(err.status == DLOCK_INVALID && strstr(err.message, "missing \"=\"") != NULL, "says why");
+	ok(dlock_open("host=a,b port=1,2,3", NULL, &handle, &err) == DLOCK_INVALID, "too many ports");
+	ok(dlock_open("host=a,b hostaddr=::1", NULL, &handle, &err) == DLOCK_INVALID, "too few addresses");
+	ok(dlock_open("postgresql://u@h1:1,h2:2/db?x=y", NULL, &handle, &err) == DLOCK_INVALID, "bad option of a URI");
+	ok(dlock_open("", NULL, NULL, NULL) == DLOCK_INVALID, "no place for the handle");
+
+	dlock_open_options_init(&open_options);
+	ok(open_options.size == sizeof(open_options) && open_options.ttl_ms == 20000, "defaults");
+	open_options.ttl_ms = 0;
+	ok(dlock_open("", &open_options, &handle, &err) == DLOCK_INVALID, "bad TTL");
+	memset(&open_options, 0, sizeof(open_options));
+	ok(dlock_open("", &open_options, &handle, &err) == DLOCK_INVALID &&
+	   strstr(err.message, "not initialized") != NULL, "options that were not initialized");
+
+	/* a program that was built when the struct was smaller, and one of later */
+	open_options.size = offsetof(dlock_open_options, timeout_ms);
+	open_options.ttl_ms = 30000;
+	open_options.timeout_ms = -1;
+	ok(dlock_open("host=/nowhere", &open_options, &handle, &err) == DLOCK_OK, "a smaller struct");
+	ok(handle->timeout_ms == 10000, "what it does not have has its default");
+	dlock_close(handle);
+
+	ok(dlock_open("postgresql://u@h1:1,h2:2/db", NULL, &handle, &err) == DLOCK_OK, "a URI of two hosts");
+	ok(dlock_target_round_ms(handle->target) == 10000, "has two hosts");
+	dlock_close(handle);
+	ok(dlock_open(NULL, NULL, &handle, &err) == DLOCK_OK, "no conninfo");
+	ok(dlock_acquire(handle, NULL, NULL, &lock, &err) == DLOCK_INVALID && lock == NULL, "no key");
+	ok(dlock_acquire(handle, "k", NULL, NULL, &err) == DLOCK_INVALID, "no place for the lock");
+	dlock_options_init(&options);
+	options.wait_ms = -2;
+	ok(dlock_acquire(handle, "k", &options, &lock, &err) == DLOCK_INVALID, "bad wait");
+	dlock_options_init(&options);
+	options.ttl_ms = -1;
+	ok(dlock_acquire(handle, "k", &options, &lock, &err) == DLOCK_INVALID, "bad TTL");
+	dlock_options_init(&options);
+	options.cleanup_ms = -1;
+	ok(dlock_acquire(handle, "k", &options, &lock, &err) == DLOCK_INVALID, "bad cleanup");
+	ok(dlock_watch(handle, NULL, &version, 0, &err) == DLOCK_INVALID, "watch: no key");
+	ok(dlock_check_key(handle, NULL, 1, NULL, 0, &err) == DLOCK_INVALID, "check: no key");
+	ok(dlock_get_info(handle, "k", 0, NULL, &err) == DLOCK_INVALID, "info: no place");
+	ok(dlock_list(handle, NULL, 0, 0, NULL, NULL, &err) == DLOCK_INVALID, "list: no place");
+	ok(dlock_force_release(handle, NULL, "x", 0, NULL, &err) == DLOCK_INVALID, "force: no key");
+	dlock_close(handle);
+
+	ok(dlock_acquire(NULL, "k", NULL, &lock, &err) == DLOCK_INVALID, "no handle");
+	ok(dlock_release(NULL, 0, &err) == DLOCK_INVALID && dlock_refresh(NULL, 0, 0, &err) == DLOCK_INVALID &&
+	   dlock_check(NULL, 0, &err) == DLOCK_INVALID, "no lock");
+	ok(dlock_is_owner(NULL) == 0 && dlock_left_ms(NULL) == 0 &&
+	   dlock_lost_reason(NULL) == DLOCK_REASON_NONE, "no lock is not ours");
+	dlock_close(NULL);
+	dlock_free(NULL);
+	dlock_info_free(NULL);
+	dlock_list_free(NULL, 0);
+	dlock_waiters_free(NULL, 0);
+	ok(true, "nothing is freed");
+}
+
+/* A server that takes connections and says nothing. */
+static int
+silent_server(int *port)
+{
+	struct sockaddr_in address;
+	socklen_t	len = sizeof(address);
+	int			fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	memset(&address, 0, sizeof(address));
+	address.sin_family = AF_INET;
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (fd < 0 || bind(fd, (struct sockaddr *) &address, sizeof(address)) != 0 ||
+		listen(fd, 100) != 0 || getsockname(fd, (struct sockaddr *) &address, &len) != 0)
+		abort();
+	*port = ntohs(address.sin_port);
+	return fd;
+}
+
+/* Not before its time, and not much later: a slow machine has 5 s. */
+static void
+in_time(int64_t start, int64_t timeout, const char *what)
+{
+	int64_t		took = dlock_now() - start;
+
+	ok(took >= timeout && took < timeout + 5000, "%s: back in time", what);
+	if (took < timeout || took >= timeout + 5000)
+		printf("# took %lld ms\n", (long long) took);
+}
+
+static void
+test_no_answer(void)
+{
+	int			port;
+	int			fd = silent_server(&port);
+	char		conninfo[200];
+	char		before[64];
+	dlock_handle *handle;
+	dlock_lock *lock;
+	dlock_options options;
+	dlock_error err;
+	int64_t		start;
+
+	snprintf(conninfo, sizeof(conninfo), "host=127.0.0.1 port=%d dbname=x user=x sslmode=disable", port);
+	ok(dlock_open(conninfo, NULL, &handle, &err) == DLOCK_OK, "a server that does not answer");
+	start = dlock_now();
+	ok(dlock_ping(handle, 300, &err) == DLOCK_UNREACHABLE, "ping");
+	in_time(start, 300, "ping");
+	dlock_options_init(&options);
+	options.timeout_ms = 300;
+	start = dlock_now();
+	ok(dlock_acquire(handle, "k", &options, &lock, &err) == DLOCK_UNREACHABLE && lock == NULL, "acquire");
+	in_time(start, 300, "acquire");
+	options.wait_ms = 200;
+	start = dlock_now();
+	ok(dlock_acquire(handle, "k", &options, &lock, &err) == DLOCK_UNREACHABLE, "acquire that waits");
+	in_time(start, 300, "acquire that waits");
+	options.wait_ms = -1;
+	start = dlock_now();
+	ok(dlock_acquire(handle, "k", &options, &lock, &err) == DLOCK_UNREACHABLE, "acquire without limit");
+	in_time(start, 300, "acquire without limit");
+	dlock_close(handle);
+
+	/* the name of a host, found by the thread for that; no server on port 1 */
+	snprintf(before, sizeof(before), "host=localhost,127.0.0.1 port=1,%d", port);
+	ok(dlock_open(before, NULL, &handle, &err) == DLOCK_OK, "a name, and two hosts");
+	start = dlock_now();
+	ok(dlock_ping(handle, 400, &err) == DLOCK_UNREACHABLE, "ping");
+	in_time(start, 400, "ping");
+	dlock_close(handle);
+	close(fd);
+
+	ok(dlock_open("host=/nowhere", NULL, &handle, &err) == DLOCK_OK, "no server");
+	ok(dlock_ping(handle, 0, &err) == DLOCK_UNREACHABLE, "ping, once");
+	ok(strstr(err.message, "/nowhere") != NULL && strstr(err.message, "No such file") != NULL, "says why");
+	ok(err.sqlstate[0] == '\0' && strchr(err.message, '\n') == NULL, "in a line");
+	start = dlock_now();
+	ok(dlock_ping(handle, 400, &err) == DLOCK_UNREACHABLE, "ping, retried");
+	ok(dlock_now() - start >= 100, "for a while");
+	dlock_close(handle);
+}
+
+int
+main(void)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	/* what the environment says is not for these tests */
+	unsetenv("PGHOST");
+	unsetenv("PGHOSTADDR");
+	unsetenv("PGPORT");
+	unsetenv("PGSERVICE");
+	setenv("LC_ALL", "C", 1);
+
+	test_names();
+	test_util();
+	test_arguments();
+	test_no_answer();
+	printf("1..%d\n", tests);
+	return failed > 0;
+}

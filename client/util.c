@@ -1,0 +1,353 @@
+/*-------------------------------------------------------------------------
+ *
+ * util.c
+ *	  Clock, randomness, errors, strings.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/random.h>
+#endif
+
+#include "internal.h"
+
+/*
+ * A lease goes on while our machine sleeps, so the clock must, too, where
+ * there is one that does.
+ */
+int64_t
+dlock_now(void)
+{
+	struct timespec ts;
+
+#ifdef CLOCK_BOOTTIME
+	if (clock_gettime(CLOCK_BOOTTIME, &ts) != 0)
+#endif
+		clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* For poll(): never early, and not beyond what an int can say. */
+int
+dlock_poll_timeout(int64_t until, int64_t now)
+{
+	if (until <= now)
+		return 0;
+	if (until - now > 60000)
+		return 60000;
+	return (int) (until - now);
+}
+
+void
+dlock_sleep_until(int64_t until)
+{
+	int64_t		now;
+
+	while ((now = dlock_now()) < until)
+		poll(NULL, 0, dlock_poll_timeout(until, now));
+}
+
+int64_t
+dlock_later(int64_t a, int64_t b)
+{
+	return a > DLOCK_NEVER - b ? DLOCK_NEVER : a + b;
+}
+
+int64_t
+dlock_min(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+int64_t
+dlock_max(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+bool
+dlock_random_bytes(void *to, size_t size)
+{
+	char	   *at = to;
+	int			fd;
+
+#ifdef __linux__
+	while (size > 0)
+	{
+		ssize_t		n = getrandom(at, size, 0);
+
+		if (n < 0)
+		{
+			if (errno == EINTR)
+				continue;
+			break;
+		}
+		at += n;
+		size -= (size_t) n;
+	}
+	if (size == 0)
+		return true;
+#endif
+
+	fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	while (size > 0)
+	{
+		ssize_t		n = read(fd, at, size);
+
+		if (n <= 0)
+		{
+			if (n < 0 && errno == EINTR)
+				continue;
+			break;
+		}
+		at += n;
+		size -= (size_t) n;
+	}
+	close(fd);
+	return size == 0;
+}
+
+/* For jitter: it does not matter if it is bad. */
+uint32_t
+dlock_random(void)
+{
+	uint32_t	bits;
+
+	if (!dlock_random_bytes(&bits, sizeof(bits)))
+		bits = (uint32_t) dlock_now() * 2654435761u;
+	return bits;
+}
+
+/* Within a tenth of it. */
+int64_t
+dlock_jitter(int64_t about)
+{
+	int64_t		range = about / 5;
+
+	return about - range / 2 + (range > 0 ? dlock_random() % range : 0);
+}
+
+bool
+dlock_random_owner(char *to)
+{
+	unsigned char bytes[(DLOCK_OWNER_SIZE - 1) / 2];
+
+	if (!dlock_random_bytes(bytes, sizeof(bytes)))
+		return false;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		snprintf(to + 2 * i, 3, "%02x", bytes[i]);
+	return true;
+}
+
+/*
+ * Errors
+ */
+
+void
+dlock_error_clear(dlock_error *err)
+{
+	if (err != NULL)
+		memset(err, 0, sizeof(*err));
+}
+
+dlock_status
+dlock_fail(dlock_error *err, dlock_status status, const char *fmt,...)
+{
+	va_list		args;
+
+	if (err == NULL)
+		return status;
+	dlock_error_clear(err);
+	err->status = status;
+	va_start(args, fmt);
+	vsnprintf(err->message, sizeof(err->message), fmt, args);
+	va_end(args);
+	return status;
+}
+
+dlock_status
+dlock_error_copy(dlock_error *to, const dlock_error *from)
+{
+	if (to != NULL)
+		*to = *from;
+	return from->status;
+}
+
+/* Copy what fits, as one line; no character of UTF-8 is cut in two. */
+void
+dlock_clip(char *to, size_t size, const char *from, size_t len)
+{
+	size_t		n = 0;
+
+	for (size_t i = 0; i < len && from[i] != '\0' && n + 1 < size; i++)
+	{
+		char		c = from[i];
+
+		if (c == '\n' || c == '\t' || c == '\r')
+			c = ' ';
+		if (c == ' ' && (n == 0 || to[n - 1] == ' '))
+			continue;
+		to[n++] = c;
+	}
+	if (n + 1 == size)
+		while (n > 0 && ((unsigned char) to[n - 1] & 0x80) != 0)
+			n--;
+	while (n > 0 && to[n - 1] == ' ')
+		n--;
+	to[n] = '\0';
+}
+
+const char *
+dlock_status_name(dlock_status status)
+{
+	switch (status)
+	{
+		case DLOCK_OK:
+			return "ok";
+		case DLOCK_BUSY:
+			return "busy";
+		case DLOCK_NOT_HELD:
+			return "not_held";
+		case DLOCK_HELD_BY_OTHER:
+			return "held_by_other";
+		case DLOCK_PREEMPTING:
+			return "preempting";
+		case DLOCK_LOST:
+			return "lost";
+		case DLOCK_REFUSED:
+			return "refused";
+		case DLOCK_UNCHANGED:
+			return "unchanged";
+		case DLOCK_TIMEOUT:
+			return "timeout";
+		case DLOCK_UNREACHABLE:
+			return "unreachable";
+		case DLOCK_DENIED:
+			return "denied";
+		case DLOCK_NOT_READY:
+			return "not_ready";
+		case DLOCK_INVALID:
+			return "invalid";
+		case DLOCK_SERVER_ERROR:
+			return "server_error";
+		case DLOCK_NO_MEMORY:
+			return "no_memory";
+	}
+	return "unknown";
+}
+
+const char *
+dlock_event_name(dlock_event_type type)
+{
+	switch (type)
+	{
+		case DLOCK_EVENT_PREEMPTED:
+			return "preempted";
+		case DLOCK_EVENT_DANGER:
+			return "danger";
+		case DLOCK_EVENT_LOST:
+			return "lost";
+	}
+	return "unknown";
+}
+
+const char *
+dlock_reason_name(dlock_reason reason)
+{
+	switch (reason)
+	{
+		case DLOCK_REASON_NONE:
+			return "none";
+		case DLOCK_REASON_DEADLINE:
+			return "deadline";
+		case DLOCK_REASON_EXPIRED:
+			return "expired";
+		case DLOCK_REASON_PREEMPTED:
+			return "preempted";
+		case DLOCK_REASON_FORCED:
+			return "forced";
+	}
+	return "unknown";
+}
+
+int
+dlock_lib_version(void)
+{
+	return DLOCK_LIB_VERSION;
+}
+
+/*
+ * Strings
+ */
+
+char *
+dlock_strdup(const char *text)
+{
+	size_t		size = strlen(text) + 1;
+	char	   *copy = malloc(size);
+
+	if (copy != NULL)
+		memcpy(copy, text, size);
+	return copy;
+}
+
+void
+dlock_string_add(DlockString *string, const char *text, size_t len)
+{
+	if (string->broken)
+		return;
+	if (string->len + len + 1 > string->size)
+	{
+		size_t		size = 2 * (string->len + len + 1);
+		char	   *data = realloc(string->data, size);
+
+		if (data == NULL)
+		{
+			string->broken = true;
+			return;
+		}
+		string->data = data;
+		string->size = size;
+	}
+	memcpy(string->data + string->len, text, len);
+	string->len += len;
+	string->data[string->len] = '\0';
+}
+
+void
+dlock_string_puts(DlockString *string, const char *text)
+{
+	dlock_string_add(string, text, strlen(text));
+}
+
+/* As an element of an array. */
+void
+dlock_string_quoted(DlockString *string, const char *text)
+{
+	dlock_string_add(string, "\"", 1);
+	for (; *text != '\0'; text++)
+	{
+		if (*text == '"' || *text == '\\')
+			dlock_string_add(string, "\\", 1);
+		dlock_string_add(string, text, 1);
+	}
+	dlock_string_add(string, "\"", 1);
+}
+
+void
+dlock_string_free(DlockString *string)
+{
+	free(string->data);
+	memset(string, 0, sizeof(*string));
+}

@@ -1,0 +1,152 @@
+# libdlock: a failover in the middle of it, and PgBouncer in between.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/lib";
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use DlockClient;
+use DlockTest;
+use DlockWait;
+
+client_build();
+
+#
+# The primary is killed, and a synchronous standby promoted
+#
+
+my $primary = new_node('primary', streaming => 1);
+my $standby = new_standby($primary, 'standby');
+$primary->append_conf('postgresql.conf', "synchronous_standby_names = '*'\n");
+$primary->reload;
+$primary->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
+  or die 'the standby is not synchronous';
+
+# the standby first: it must be passed over, and found later
+my $both = conninfo($primary,
+	host => $standby->host . ',' . $primary->host,
+	port => $standby->port . ',' . $primary->port);
+my $a = driver($both);
+my $b = driver($both);
+my $w = driver($both);
+my $lock = $a->ask('acquire', 'kept', ttl => 20000, renew => 1, value => 'mine');
+is($lock->{status}, 'ok', 'held');
+my $unrenewed = $a->ask('acquire', 'unrenewed', ttl => 600000);
+is($unrenewed->{status}, 'ok', 'held, too');
+is($b->ask('acquire', 'kept')->{status}, 'busy', 'busy for another');
+$w->send('acquire', 'kept', wait => -1, timeout => 100000);
+until_sql($primary, 'SELECT count(*) FROM dlock_waiters', 1, 'a third one waits');
+DlockWait::close_monitors();
+
+# a demoted primary would answer 25006; a dead one does not answer
+$primary->kill9;
+# asked while there is no server
+$b->send('acquire', 'during', timeout => 100000, ttl => 60000);
+$a->send('check', 'unrenewed', timeout => 100000);
+$standby->promote;
+my $during = $b->answer;
+is($during->{status}, 'ok', 'an acquire that was begun without a server is granted');
+is($during->{version}, $standby->safe_psql('postgres', "SELECT version FROM dlock_locks WHERE key = 'during'"),
+	'the one grant there is');
+is($a->answer->{status}, 'ok', 'what was held is held');
+is($a->ask('state', 'kept')->{owner}, 1, 'it is still ours');
+is($a->ask('refresh', 'kept', timeout => 100000)->{status}, 'ok', 'and the new server agrees');
+is($standby->safe_psql('postgres', "SELECT version, value FROM dlock_locks WHERE key = 'kept'"),
+	"$lock->{version}|mine", 'with the same token');
+$standby->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters") or die 'nobody waits';
+ok(1, 'the one who waits has gone over, too');
+my $mark = $standby->safe_psql('postgres', 'SELECT clock_timestamp()');
+$standby->poll_query_until('postgres',
+	"SELECT count(*) = 1 FROM dlock_locks WHERE key = 'kept' AND refreshed_at > '$mark'")
+  or die 'it is not renewed';
+ok(1, 'the renewal goes on');
+is($b->ask('acquire', 'kept')->{status}, 'busy', 'nobody else can have it');
+is($a->ask('check', 'unrenewed')->{status}, 'ok', 'also what is not renewed');
+is($a->ask('release', 'kept')->{status}, 'ok', 'released');
+is($w->answer->{status}, 'ok', 'and the one who waited has it');
+unlike($a->events, qr/lost/, 'nothing was lost');
+is($_->finish, '', 'nothing was printed') foreach $a, $b, $w;
+
+#
+# A restart, and broken connections
+#
+
+my $node = $standby;
+$a = driver(conninfo($node));
+$lock = $a->ask('acquire', 'restart', ttl => 60000, renew => 1);
+$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'libdlock'");
+is($a->ask('check', 'restart')->{status}, 'ok', 'connections that were cut are made anew');
+$node->restart;
+is($a->ask('refresh', 'restart', timeout => 100000)->{status}, 'ok', 'after a restart');
+is($a->ask('state', 'restart')->{version}, $lock->{version}, 'the same grant');
+$node->stop;
+my $down = $a->ask('acquire', 'down', timeout => 500);
+is($down->{status}, 'unreachable', 'no server: unreachable');
+cmp_ok($down->{ms}, '<', 5500, 'in time');
+$node->start;
+is($a->ask('release', 'restart', timeout => 100000)->{status}, 'ok', 'released');
+is($a->events, '', 'nothing was lost');
+is($a->finish, '', 'nothing was printed');
+
+#
+# PgBouncer, transaction mode: no statement needs the connection of the one
+# before
+#
+
+my $folder = PostgreSQL::Test::Utils::tempdir_short();
+my $port = PostgreSQL::Test::Cluster::get_free_port();
+my $user = $node->safe_psql('postgres', 'SELECT current_user');
+append_to_file("$folder/users", qq{"$user" ""\n});
+append_to_file("$folder/pgbouncer.ini", <<"END");
+[databases]
+postgres = host=@{[$node->host]} port=@{[$node->port]} dbname=postgres
+[pgbouncer]
+listen_addr =
+listen_port = $port
+unix_socket_dir = $folder
+auth_type = trust
+auth_file = $folder/users
+pool_mode = transaction
+default_pool_size = 4
+logfile = $folder/log
+pidfile = $folder/pid
+END
+my ($bouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
+die 'pgbouncer is missing (Debian package pgbouncer)' unless $bouncer;
+my $bounced = IPC::Run::start([ $bouncer, '-q', "$folder/pgbouncer.ini" ], '<', \undef, '>&', "$folder/out");
+wait_until('there is a pgbouncer', sub { return -S "$folder/.s.PGSQL.$port" });
+
+my $through = conninfo($node, host => $folder, port => $port, more => "user=$user");
+$a = driver($through);
+$b = driver($through);
+is($a->ask('ping', '', timeout => 60000)->{status}, 'ok', 'through PgBouncer');
+$lock = $a->ask('acquire', 'p', ttl => 1500, renew => 1, cleanup => 60000);
+is($lock->{status}, 'ok', 'acquired');
+is($b->ask('acquire', 'p', wait => 4000)->{status}, 'busy', 'and renewed');
+is($a->ask('check', 'p')->{status}, 'ok', 'held');
+$b->send('acquire', 'p', wait => 50000, priority => 1);
+is($a->event('preempted', 'p')->{version}, $lock->{version}, 'asked to yield: found when it is renewed');
+is($a->ask('release', 'p')->{status}, 'ok', 'yields');
+is($b->answer->{status}, 'ok', 'to the other one');
+$a->send('watch', 'p', version => 0, wait => 60000);
+cmp_ok($a->answer->{version}, '>', $lock->{version}, 'watched');
+is($node->safe_psql('postgres', "SELECT dlock_force_release('p', 'test') IS NOT NULL"), 't', 'taken away');
+is($b->ask('check', 'p')->{status}, 'lost', 'which is noticed');
+is($a->ask('acquire', 'quick', ttl => 1500, renew => 1)->{status}, 'ok', 'acquired');
+$node->safe_psql('postgres', "SELECT dlock_force_release('quick', 'test')");
+is($a->event('lost', 'quick')->{reason}, 'expired', 'noticed without being asked');
+my $work = $a->ask('work', '', threads => 3, count => 10);
+is($work->{bad}, 0, 'threads that share a handle');
+is($work->{counter}, 30, 'have all had their turns');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_listening_channels()"), 0, 'no LISTEN');
+is($_->finish, '', 'nothing was printed') foreach $a, $b;
+$bounced->signal('INT');
+$bounced->finish;
+
+$node->stop;
+done_testing();

@@ -1,0 +1,90 @@
+# libdlock under the sanitizers and valgrind: its unit tests, and a bit of
+# everything with a server.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/lib";
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use DlockClient;
+use DlockTest;
+
+my $node = new_node('sanitize');
+my $source = client_dir();
+
+# Builds with these flags, in a folder of its own.
+sub build
+{
+	my ($flags) = @_;
+	my $folder = PostgreSQL::Test::Utils::tempdir();
+
+	system_or_bail('cp', $source . '/../dlock.control', $folder);
+	mkdir "$folder/client" or die "could not create a folder: $!";
+	system_or_bail('cp', '-r', glob("$source/Makefile $source/*.[ch] $source/test"), "$folder/client");
+	system_or_bail('make', '-s', '-C', "$folder/client", 'clean');
+	system_or_bail('make', '-s', '-j2', '-C', "$folder/client", "CFLAGS=-g -O1 $flags", 'tests');
+	return "$folder/client/test";
+}
+
+sub workout
+{
+	my ($what, $folder, @under) = @_;
+	my ($out, $err) = ('', '');
+
+	ok(IPC::Run::run([ @under, "$folder/unit_test" ], '>', \$out, '2>', \$err), "$what: unit tests");
+	is($err, '', "$what: finds nothing");
+
+	my $proxy = proxy($node);
+	my $a = driver(conninfo($node, host => $proxy->{host}, port => $proxy->{port}),
+		program => "$folder/driver", under => \@under);
+	my $b = driver(conninfo($node), program => "$folder/driver", under => \@under);
+	my $work = $a->ask('work', '', threads => 4, count => 10);
+	is("$work->{bad} $work->{counter}", '0 40', "$what: threads");
+	is($a->ask('race', "race $what", count => 50, ttl => 90, renew => 1)->{bad}, 0, "$what: races");
+	is($a->ask('many', "many $what", count => 100, ttl => 600, renew => 1)->{status}, 'ok', "$what: many");
+	$b->ask('acquire', 'x', ttl => 60000, cleanup => 60000);
+	$a->send('acquire', 'x', wait => 60000, priority => 1);
+	$b->event('preempted', 'x');
+	is($b->ask('release', 'x')->{status}, 'ok', "$what: yields");
+	is($a->answer->{status}, 'ok', "$what: to the other");
+	is($a->ask('list', '%')->{status}, 'ok', "$what: list");
+	is($a->ask('waiters', '%')->{status}, 'ok', "$what: waiters");
+	is($a->ask('info', 'x')->{status}, 'ok', "$what: info");
+	is($a->ask('watch', 'x', wait => 10)->{status}, 'ok', "$what: watch");
+	is($a->ask('acquire', 's', session => 1)->{status}, 'ok', "$what: session lock");
+	is($a->ask('acquire', '')->{status}, 'invalid', "$what: an error");
+
+	# the connections break, the server is gone, locks are lost
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'libdlock'");
+	is($a->ask('check', 'x')->{status}, 'ok', "$what: connected again");
+	$proxy->stop;
+	$a->ask('acquire', 'y', timeout => 100);
+	$a->ask('free', 'x');
+	$proxy->leave;
+	$a->ask('acquire', 'z', timeout => 100);
+	is($a->finish, '', "$what: finds nothing");
+	is($b->finish, '', "$what: finds nothing");
+	$node->safe_psql('postgres', "SELECT dlock_force_release(key, 'test') FROM dlock_locks");
+	return;
+}
+
+# libpq and the others are not instrumented, so only what we do is seen.
+{
+	local $ENV{ASAN_OPTIONS} = 'detect_leaks=1';
+	local $ENV{UBSAN_OPTIONS} = 'print_stacktrace=1';
+	workout('AddressSanitizer', build('-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer'));
+}
+{
+	# kernels with much randomness in their address space need setarch
+	workout('ThreadSanitizer', build('-fsanitize=thread'), 'setarch', '-R');
+}
+workout('valgrind', build(''), 'valgrind', '-q', '--error-exitcode=99', '--leak-check=full',
+	'--show-leak-kinds=definite,indirect', '--errors-for-leak-kinds=definite,indirect');
+
+$node->stop;
+done_testing();
