@@ -1,0 +1,236 @@
+/*
+ * child.c
+ *	  A command in a process group of its own.
+ *
+ * The group is what is signalled and ended, so that what the command starts
+ * goes with it.  Where we have the terminal, the group gets it: the command
+ * can read from it, and Ctrl-C goes there and not to us.
+ */
+#include "cli.h"
+#include "child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
+
+extern char **environ;
+
+/* Those who are not in the foreground are stopped if they set it. */
+static void
+give_terminal(pid_t group)
+{
+	sigset_t	ttou;
+	sigset_t	old;
+
+	sigemptyset(&ttou);
+	sigaddset(&ttou, SIGTTOU);
+	sigprocmask(SIG_BLOCK, &ttou, &old);
+	tcsetpgrp(STDIN_FILENO, group);
+	sigprocmask(SIG_SETMASK, &old, NULL);
+}
+
+static bool
+have_terminal(void)
+{
+	return isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp();
+}
+
+/* Our environment with those variables, each "NAME=value", set. */
+static char **
+environment_with(char *const *variables)
+{
+	size_t		have = 0;
+	size_t		more = 0;
+	size_t		used = 0;
+	size_t		i;
+	size_t		j;
+	char	  **all;
+
+	while (environ[have] != NULL)
+		have++;
+	while (variables[more] != NULL)
+		more++;
+	all = allocate((have + more + 1) * sizeof(char *));
+	for (i = 0; i < have; i++)
+	{
+		for (j = 0; j < more; j++)
+		{
+			size_t		length = strcspn(variables[j], "=") + 1;
+
+			if (strncmp(environ[i], variables[j], length) == 0)
+				break;
+		}
+		if (j == more && !(encoding_is_ours &&
+						   strncmp(environ[i], "PGCLIENTENCODING=", 17) == 0))
+			all[used++] = environ[i];
+	}
+	for (j = 0; j < more; j++)
+		all[used++] = variables[j];
+	return all;
+}
+
+/*
+ * Start it: 0, or an exit code and a message.  There may be threads, so the
+ * child does nothing before its exec that could need a lock of theirs.
+ */
+int
+child_start(Child *child, char **argv, char *const *variables)
+{
+	int			trouble[2];
+	int			code = 0;
+	char	  **env = environment_with(variables);
+	bool		terminal = have_terminal();
+	sigset_t	all;
+	sigset_t	old;
+	pid_t		pid;
+
+	memset(child, 0, sizeof(*child));
+#if defined(__linux__)
+	/* what the command leaves behind comes to us, and does not stay a zombie */
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+#endif
+	fflush(NULL);
+	if (pipe(trouble) != 0)
+	{
+		error("could not create a pipe: %s", strerror(errno));
+		free(env);
+		return EXIT_INTERNAL;
+	}
+	fcntl(trouble[0], F_SETFD, FD_CLOEXEC);
+	fcntl(trouble[1], F_SETFD, FD_CLOEXEC);
+
+	/* no handler of ours is to run in the child */
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &old);
+	pid = fork();
+	if (pid == 0)
+	{
+		ssize_t		written;
+
+		setpgid(0, 0);
+		guard_in_child();
+		if (terminal)
+			tcsetpgrp(STDIN_FILENO, getpid());	/* SIGTTOU is blocked */
+		for (code = 1; code < NSIG; code++)
+		{
+			struct sigaction action;
+
+			if (sigaction(code, NULL, &action) == 0 &&
+				action.sa_handler == news_post)
+				signal(code, SIG_DFL);
+		}
+		default_signals();
+		environ = env;
+		execvp(argv[0], argv);
+		code = errno;
+		written = write(trouble[1], &code, sizeof(code));
+		_exit(written == sizeof(code) ? EXIT_NOT_FOUND : EXIT_INTERNAL);
+	}
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	close(trouble[1]);
+	free(env);
+	if (pid < 0)
+	{
+		error("could not start a process: %s", strerror(errno));
+		close(trouble[0]);
+		return EXIT_INTERNAL;
+	}
+
+	/* both do it, since either may be first */
+	setpgid(pid, pid);
+	child->group = pid;
+	child->running = true;
+	child->has_terminal = terminal;
+	if (read(trouble[0], &code, sizeof(code)) == sizeof(code))
+	{
+		error("could not execute \"%s\": %s", argv[0], strerror(code));
+		code = code == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+		while (waitpid(pid, &child->status, 0) < 0 && errno == EINTR)
+			;
+		child->running = false;
+		child_end(child);
+	}
+	else
+		code = 0;
+	close(trouble[0]);
+	return code;
+}
+
+/*
+ * The command was stopped from its terminal.  Stop as well, so that the shell
+ * takes over; when we go on, so does the command.  The lock is not renewed
+ * meanwhile, and the guard keeps watch.
+ */
+static void
+stop_together(Child *child)
+{
+	give_terminal(getpgrp());
+	kill(getpid(), SIGSTOP);
+	if (have_terminal())
+		give_terminal(child->group);
+	child_signal(child, SIGCONT);
+}
+
+/* Take in who has ended or was stopped. */
+void
+child_reap(Child *child)
+{
+	int			status;
+	pid_t		pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0)
+	{
+		if (pid != child->group)
+			continue;
+		if (!WIFSTOPPED(status))
+		{
+			child->running = false;
+			child->status = status;
+		}
+		else if (child->has_terminal)
+			stop_together(child);
+	}
+}
+
+void
+child_signal(const Child *child, int signo)
+{
+	if (child->group > 0)
+		kill(-child->group, signo);
+}
+
+bool
+child_group_alive(const Child *child)
+{
+	if (child->group == 0)
+		return false;
+	/* of another user, which sudo makes, is alive, too */
+	return child->running || kill(-child->group, 0) == 0 || errno == EPERM;
+}
+
+/* The group is over, and the terminal is ours again. */
+void
+child_end(Child *child)
+{
+	guard_forget();
+	if (child->has_terminal)
+		give_terminal(getpgrp());
+	child->has_terminal = false;
+	child->group = 0;
+}
+
+/* As a shell would tell it. */
+int
+child_exit_code(const Child *child)
+{
+	if (WIFSIGNALED(child->status))
+		return 128 + WTERMSIG(child->status);
+	return WEXITSTATUS(child->status);
+}

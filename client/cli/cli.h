@@ -1,0 +1,163 @@
+/*
+ * cli.h
+ *	  The command line of dlock: what its files share.
+ */
+#ifndef DLOCK_CLI_H
+#define DLOCK_CLI_H
+
+#include "dlock.h"
+#include "text.h"
+
+/*
+ * Exit codes.  They are the interface for scripts: --help, the man page and
+ * docs/cli.md list them.  Those of sysexits.h where there is one, since few
+ * commands use these, and "exec" passes the command's own code on.
+ */
+#define EXIT_USAGE			64	/* EX_USAGE */
+#define EXIT_UNREACHABLE	69	/* EX_UNAVAILABLE */
+#define EXIT_SERVER			70	/* EX_SOFTWARE */
+#define EXIT_INTERNAL		71	/* EX_OSERR */
+#define EXIT_BUSY			75	/* EX_TEMPFAIL */
+#define EXIT_LOST			76
+#define EXIT_DENIED			77	/* EX_NOPERM */
+#define EXIT_NOT_READY		78	/* EX_CONFIG */
+#define EXIT_NOT_EXECUTABLE	126
+#define EXIT_NOT_FOUND		127
+
+typedef enum
+{
+	CMD_EXEC,
+	CMD_ELECT,
+	CMD_ACQUIRE,
+	CMD_REFRESH,
+	CMD_RELEASE,
+	CMD_CHECK,
+	CMD_INFO,
+	CMD_LS,
+	CMD_TOP,
+	CMD_WATCH,
+	CMD_FORCE_RELEASE,
+	COMMANDS
+} CommandId;
+
+typedef struct
+{
+	/* the connection */
+	const char *dbname;
+	const char *host;
+	const char *port;
+	const char *user;
+	int64_t		timeout;		/* -1: the library's */
+
+	/* what to lock */
+	const char *key;
+	int64_t		version;		/* 0: none given */
+	const char *owner;
+	const char *value;
+	int64_t		ttl;			/* 0: the server's */
+	int64_t		wait;			/* -1: without limit */
+	bool		wait_given;
+	int64_t		priority;
+	int64_t		cleanup;		/* -1: none given */
+	bool		force;
+	const char *reason;
+
+	/* how to run the command */
+	char	  **command;
+	int64_t		kill_after;		/* -1: none given */
+	int			on_preempt;		/* signal; 0: none */
+	bool		once;
+	bool		observe;
+
+	/* how to show it */
+	bool		json;
+	bool		waiters;
+	const char *sort;
+	int64_t		limit;
+	int64_t		interval;
+	int64_t		count;
+	bool		until_free;
+} Options;
+
+/* main.c */
+extern const char *current_command;
+
+/* options.c */
+extern CommandId parse_command(const char *name);
+extern void parse_options(CommandId id, int argc, char **argv,
+						  Options *options);
+
+/* help.c */
+extern const char *command_name(CommandId id);
+extern void show_help(CommandId id);	/* COMMANDS: of dlock itself */
+extern bool option_allowed(CommandId id, const char *name);
+
+/* connect.c */
+extern bool encoding_is_ours;
+extern dlock_handle *connect_server(const Options *options);
+extern int	exit_code(dlock_status status);
+extern int	report_status(dlock_status status, const dlock_error *err,
+						  const char *key);
+extern int	give_up(dlock_handle *handle, dlock_status status,
+					const dlock_error *err, const char *key);
+extern void report_holder(dlock_handle *handle, dlock_status status,
+						  const char *key);
+extern const char *default_owner(void);
+extern void fill_lock_options(const Options *options, dlock_options *out);
+
+/* acquire.c: one that a signal can end */
+extern dlock_status acquire_or_signal(dlock_handle *handle,
+									  const Options *options,
+									  const dlock_options *lock_options,
+									  bool campaign, dlock_lock **lock,
+									  dlock_error *err, int *signo);
+
+/* the commands */
+extern int	run_exec(const Options *options);
+extern int	run_elect(const Options *options);
+extern int	run_acquire(const Options *options);
+extern int	run_refresh(const Options *options);
+extern int	run_release(const Options *options);
+extern int	run_check(const Options *options);
+extern int	run_force_release(const Options *options);
+extern int	run_info(const Options *options);
+extern int	run_ls(const Options *options);
+extern int	run_watch(const Options *options);
+extern int	run_top(const Options *options);
+
+/* list.c: keys with their grants and queues, as ls, info and top show them */
+typedef struct
+{
+	const char *key;
+	const dlock_info *info;		/* NULL: free, or in somebody's transaction */
+	int			waiting;
+	int			watching;
+	int64_t		longest_wait;
+	double		changes;		/* top: new versions lately */
+} Entry;
+
+typedef struct
+{
+	dlock_info *infos;
+	size_t		info_count;
+	dlock_waiter *waiters;
+	size_t		waiter_count;
+	Entry	   *entries;
+	size_t		count;
+} List;
+
+extern dlock_status list_get(dlock_handle *handle, const Options *options,
+							 int64_t timeout, List *list, dlock_error *err);
+extern void list_sort(List *list, const char *by);
+extern void list_free(List *list);
+extern Colour remaining_colour(const dlock_info *info);
+extern int64_t held_for(const dlock_info *info);
+extern const char *duration_string(int64_t ms, Text *buffer);
+extern void json_entry(Text *json, const char *name, const Entry *entry);
+extern void json_waiter(Text *json, const dlock_waiter *waiter);
+extern void json_time(Text *json, const char *name, int64_t unix_ms);
+extern void text_time(Text *text, int64_t unix_ms);
+extern void finish_output(Text *text);
+extern int	terminal_width(void);
+
+#endif							/* DLOCK_CLI_H */

@@ -1,0 +1,233 @@
+/*
+ * connect.c
+ *	  From the options to a handle, and from a status to an exit code.
+ */
+#include "cli.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HOLDER_MS 1000
+
+bool		encoding_is_ours = false;
+
+static void
+add_parameter(Text *conninfo, const char *name, const char *value)
+{
+	if (value == NULL)
+		return;
+	text_format(conninfo, "%s = '", name);
+	for (; *value != '\0'; value++)
+	{
+		if (*value == '\'' || *value == '\\')
+			text_add(conninfo, "\\");
+		text_add_bytes(conninfo, value, 1);
+	}
+	text_add(conninfo, "' ");
+}
+
+/*
+ * As psql: -d may be a name or a connection string, and what a string says
+ * counts more than the other options.
+ */
+static void
+make_conninfo(const Options *options, Text *conninfo)
+{
+	const char *dbname = options->dbname;
+
+	text_clear(conninfo);
+	if (dbname != NULL && (strncmp(dbname, "postgres://", 11) == 0 ||
+						   strncmp(dbname, "postgresql://", 13) == 0))
+	{
+		if (options->host != NULL || options->port != NULL ||
+			options->user != NULL)
+			usage_error("-h, -p and -U cannot be used together with a URI");
+		text_add(conninfo, dbname);
+		return;
+	}
+	add_parameter(conninfo, "host", options->host);
+	add_parameter(conninfo, "port", options->port);
+	add_parameter(conninfo, "user", options->user);
+	if (dbname != NULL && strchr(dbname, '=') != NULL)
+		text_add(conninfo, dbname);
+	else
+		add_parameter(conninfo, "dbname", dbname);
+}
+
+dlock_handle *
+connect_server(const Options *options)
+{
+	dlock_open_options open_options;
+	dlock_handle *handle;
+	dlock_error err = {0};
+	dlock_status status;
+	Text		conninfo = {0};
+	Text		name = {0};
+
+	/* JSON is UTF-8; the command that we run gets the environment as it was */
+	if (getenv("PGCLIENTENCODING") == NULL)
+	{
+		setenv("PGCLIENTENCODING", "UTF8", 1);
+		encoding_is_ours = true;
+	}
+	make_conninfo(options, &conninfo);
+	dlock_open_options_init(&open_options);
+	if (options->ttl > 0)
+		open_options.ttl_ms = options->ttl;
+	if (options->timeout > 0)
+		open_options.timeout_ms = options->timeout;
+	text_format(&name, "dlock %s", current_command);
+	open_options.application_name = name.data;
+	status = dlock_open(conninfo.data, &open_options, &handle, &err);
+	if (status != DLOCK_OK)
+		exit(report_status(status, &err, options->key));
+	text_free(&conninfo);
+	text_free(&name);
+	return handle;
+}
+
+int
+exit_code(dlock_status status)
+{
+	switch (status)
+	{
+		case DLOCK_OK:
+		case DLOCK_PREEMPTING:
+			return 0;
+		case DLOCK_BUSY:
+		case DLOCK_REFUSED:
+		case DLOCK_UNCHANGED:
+			return EXIT_BUSY;
+		case DLOCK_NOT_HELD:
+		case DLOCK_HELD_BY_OTHER:
+		case DLOCK_LOST:
+			return EXIT_LOST;
+		case DLOCK_TIMEOUT:
+		case DLOCK_UNREACHABLE:
+			return EXIT_UNREACHABLE;
+		case DLOCK_DENIED:
+			return EXIT_DENIED;
+		case DLOCK_NOT_READY:
+			return EXIT_NOT_READY;
+		case DLOCK_INVALID:
+			return EXIT_USAGE;
+		case DLOCK_SERVER_ERROR:
+			return EXIT_SERVER;
+		case DLOCK_NO_MEMORY:
+			break;
+	}
+	return EXIT_INTERNAL;
+}
+
+/* Tell it, and return the exit code. */
+int
+report_status(dlock_status status, const dlock_error *err, const char *key)
+{
+	switch (status)
+	{
+		case DLOCK_OK:
+		case DLOCK_PREEMPTING:
+			return 0;
+		case DLOCK_BUSY:
+			error("lock \"%s\" is busy", key);
+			break;
+		case DLOCK_REFUSED:
+			error("the holder of lock \"%s\" did not yield", key);
+			hint("--force takes it from a lower priority.");
+			break;
+		case DLOCK_LOST:
+			error("lock \"%s\" is not held any more", key);
+			break;
+		case DLOCK_NOT_HELD:
+			error("lock \"%s\" is not held", key);
+			break;
+		case DLOCK_HELD_BY_OTHER:
+			error("lock \"%s\" is held by another", key);
+			break;
+		default:
+			error("%s", err->message[0] != '\0' ? err->message :
+				  dlock_status_name(status));
+			if (err->hint[0] != '\0')
+				hint("%s", err->hint);
+	}
+	return exit_code(status);
+}
+
+/* The same, for those who have nothing else to do. */
+int
+give_up(dlock_handle *handle, dlock_status status, const dlock_error *err,
+		const char *key)
+{
+	int			code = report_status(status, err, key);
+
+	dlock_close(handle);
+	return code;
+}
+
+/* Who has it?  A courtesy: if the answer does not come soon, it is left out. */
+void
+report_holder(dlock_handle *handle, dlock_status status, const char *key)
+{
+	dlock_info *info = NULL;
+	Text		line = {0};
+
+	if (exit_code(status) != EXIT_BUSY || is_quiet ||
+		dlock_get_info(handle, key, HOLDER_MS, &info, NULL) != DLOCK_OK)
+		return;
+	text_format(&line, "It is held with version %lld by role ",
+				(long long) info->version);
+	text_printable(&line, info->role, 0);
+	if (info->owner != NULL)
+	{
+		text_add(&line, ", owner ");
+		text_printable(&line, info->owner, 0);
+	}
+	text_add(&line, ", and expires in ");
+	text_duration(&line, info->remaining_ms);
+	text_add(&line, " unless renewed.");
+	detail("%s", line.data);
+	text_free(&line);
+	dlock_info_free(info);
+}
+
+/* Tells a person where it is, and is unique.  Good until the next call. */
+const char *
+default_owner(void)
+{
+	char		host[256] = "";
+	unsigned char random[8] = {0};
+	static Text owner = {0};
+	size_t		i;
+	int			fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+	bool		got;
+
+	got = fd >= 0 && read(fd, random, sizeof(random)) == sizeof(random);
+	if (fd >= 0)
+		close(fd);
+	if (!got)
+	{
+		error("could not read from /dev/urandom");
+		exit(EXIT_INTERNAL);
+	}
+	gethostname(host, sizeof(host) - 1);
+	text_clear(&owner);
+	text_format(&owner, "%s:%ld:", host, (long) getpid());
+	for (i = 0; i < sizeof(random); i++)
+		text_format(&owner, "%02x", random[i]);
+	return owner.data;
+}
+
+void
+fill_lock_options(const Options *options, dlock_options *out)
+{
+	dlock_options_init(out);
+	out->ttl_ms = options->ttl;
+	out->wait_ms = options->wait;
+	out->value = options->value;
+	out->owner = options->owner != NULL ? options->owner : default_owner();
+	out->priority = (int32_t) options->priority;
+	out->cleanup_ms = options->cleanup > 0 ? options->cleanup : 0;
+	out->force = options->force;
+}

@@ -1,0 +1,175 @@
+/*
+ * help.c
+ *	  The commands and their options: what --help shows, and which option
+ *	  belongs to which command.
+ */
+#include "cli.h"
+
+#include <string.h>
+
+#define BIT(id) (1u << (id))
+#define TAKES	(BIT(CMD_EXEC) | BIT(CMD_ELECT) | BIT(CMD_ACQUIRE))
+#define RUNS	(BIT(CMD_EXEC) | BIT(CMD_ELECT))
+#define NAMES	(BIT(CMD_REFRESH) | BIT(CMD_RELEASE) | BIT(CMD_CHECK))
+#define ALL		(BIT(COMMANDS) - 1)
+
+static const struct
+{
+	const char *name;
+	const char *arguments;
+	const char *summary;
+	const char *text;
+}			commands[COMMANDS] = {
+
+	[CMD_EXEC] = {"exec", "KEY [OPTION]... [--] COMMAND [ARGUMENT]...",
+		"run a command while holding a lock",
+		"Takes the lock, runs COMMAND, renews the lock while it runs, and releases it\n"
+		"when it has ended.  COMMAND finds the fencing token in DLOCK_VERSION and the\n"
+		"key in DLOCK_KEY.  Signals are passed on to it, and its exit code is ours.\n"
+		"If the lock is lost or cannot be renewed, COMMAND and everything in its\n"
+		"process group get SIGTERM and then SIGKILL, before the lock could be\n"
+	"somebody else's.\n"},
+	[CMD_ELECT] = {"elect", "KEY [OPTION]... [--] COMMAND [ARGUMENT]...",
+		"run a command while being the leader",
+		"Waits to be elected, and runs COMMAND as \"dlock exec\" does.  If the leadership\n"
+		"is lost, COMMAND is ended, and the campaign starts anew.  Ends when COMMAND\n"
+		"ends, with its exit code.  An unreachable server is tried again and again.\n"
+	"With --observe, follows who is the leader, and takes no part.\n"},
+	[CMD_ACQUIRE] = {"acquire", "KEY [OPTION]...",
+		"take a lock and print its version",
+		"The lock is nobody's process: it stays until it is released or its TTL is\n"
+	"over.  Renew it with \"dlock refresh KEY VERSION\".\n"},
+	[CMD_REFRESH] = {"refresh", "KEY VERSION [OPTION]...",
+		"keep a lock for another TTL",
+	"Prints the time of its expiry.\n"},
+	[CMD_RELEASE] = {"release", "KEY VERSION [OPTION]...",
+		"give a lock back",
+	"Prints \"released\", \"not_held\" or \"held_by_other\".\n"},
+	[CMD_CHECK] = {"check", "KEY VERSION [OPTION]...",
+		"is the lock still ours?",
+	"Prints \"held\", \"preempting\", \"not_held\" or \"held_by_other\".\n"},
+	[CMD_INFO] = {"info", "KEY [OPTION]...",
+		"everything about one key",
+	"Who holds it, until when, and who waits for it.\n"},
+	[CMD_LS] = {"ls", "[PATTERN] [OPTION]...",
+		"list the locks that are held or waited for",
+	"PATTERN is as in the shell: \"*\" stands for anything, \"?\" for a character.\n"},
+	[CMD_TOP] = {"top", "[PATTERN] [OPTION]...",
+		"the same, live, with the keys that are fought for",
+		"Keys: q ends it, s changes the order, + and - the interval, space looks now.\n"
+	"Without a terminal, one frame is printed.\n"},
+	[CMD_WATCH] = {"watch", "KEY [OPTION]...",
+		"print a line whenever a key changes hands",
+	"The first line is what is there now.\n"},
+	[CMD_FORCE_RELEASE] = {"force-release", "KEY --reason TEXT [OPTION]...",
+		"take a lock away from whoever has it",
+	"Prints the version that was taken away.  Needs a privilege; it is logged.\n"},
+};
+
+typedef struct
+{
+	unsigned int where;
+	const char *name;
+	const char *text;
+} OptionHelp;
+
+static const OptionHelp option_help[] = {
+	{TAKES | BIT(CMD_REFRESH), "ttl", "--ttl=DURATION         how long the lock lasts unless renewed (default: the\n"
+	"                         server's dlock.default_ttl, 20s)"},
+	{TAKES, "wait", "--wait=DURATION        queue for it that long, or \"forever\" (default: 0, and\n"
+	"                         forever for elect)"},
+	{TAKES, "value", "--value=TEXT           kept with the lock, for others to see"},
+	{TAKES, "priority", "--priority=NUMBER      ask holders of a lower priority to yield (default: 0)"},
+	{TAKES, "cleanup", "--cleanup=DURATION     time to yield in when asked to (default: 5s for exec\n"
+	"                         and elect, 0 for acquire)"},
+	{TAKES, "force", "--force                take it if the holder does not yield in time"},
+	{TAKES | NAMES, "owner", "--owner=NAME           the name of the request; the same name gets the same\n"
+	"                         lock again (default: host:pid:random)"},
+	{RUNS, "kill-after", "--kill-after=DURATION  time between SIGTERM and SIGKILL (default: 5s, at most\n"
+	"                         a quarter of the TTL)"},
+	{RUNS, "on-preempt", "--on-preempt=SIGNAL    sent when asked to yield, or \"none\" (default: TERM)"},
+	{BIT(CMD_ELECT), "once", "--once                 end when the leadership is lost"},
+	{BIT(CMD_ELECT), "observe", "--observe              follow who is the leader"},
+	{BIT(CMD_FORCE_RELEASE), "reason", "--reason=TEXT          why, for the log and the event"},
+	{BIT(CMD_LS) | BIT(CMD_TOP), "sort", "--sort=ORDER           key, remaining, waiters, held (default: key, and\n"
+	"                         waiters for top)"},
+	{BIT(CMD_LS), "waiters", "--waiters              list those who wait instead"},
+	{BIT(CMD_LS) | BIT(CMD_TOP), "limit", "--limit=NUMBER         no more rows than that"},
+	{BIT(CMD_TOP), "interval", "--interval=DURATION    between two looks (default: 2s)"},
+	{BIT(CMD_TOP), "once", "--once                 print one frame and end"},
+	{BIT(CMD_WATCH) | BIT(CMD_ELECT), "count", "--count=NUMBER         end after that many lines"},
+	{BIT(CMD_WATCH), "until-free", "--until-free           end when the key is free"},
+	{ALL & ~BIT(CMD_EXEC), "json", "--json                 print JSON"},
+	{RUNS, "quiet", "--quiet                say nothing but errors"},
+};
+
+static const char connection_help[] =
+"Connection, as in psql (also PGHOST, PGPORT, PGUSER, PGDATABASE...):\n"
+"  -d, --dbname=CONNINFO      name of the database, connection string or URI\n"
+"  -h, --host=HOST            server or directory of its socket\n"
+"  -p, --port=PORT            its port\n"
+"  -U, --username=NAME        role\n"
+"      --timeout=DURATION     how long servers may be silent or unreachable\n"
+"                             before giving up (default: 10s)\n";
+
+static const char exit_help[] =
+"Exit codes:\n"
+"    0  done: granted, renewed, released, held\n"
+"   64  wrong usage\n"
+"   69  unreachable: no server, or no answer in time\n"
+"   70  the server reported an error\n"
+"   71  the system failed us: no memory, no processes\n"
+"   75  busy: somebody else has the lock, or did not yield\n"
+"   76  lost: the lock is not ours, or was lost or yielded while the command\n"
+"       ran; info, force-release: the key is free\n"
+"   77  denied: wrong password, no such role or database, no privilege\n"
+"   78  not ready: the extension is missing or not preloaded\n"
+"  126  the command cannot be executed\n"
+"  127  the command was not found\n"
+"128+n  the command was ended by signal n\n"
+"exec and elect otherwise end with the exit code of the command.\n";
+
+const char *
+command_name(CommandId id)
+{
+	return commands[id].name;
+}
+
+bool
+option_allowed(CommandId id, const char *name)
+{
+	size_t		i;
+
+	for (i = 0; i < sizeof(option_help) / sizeof(option_help[0]); i++)
+		if (strcmp(option_help[i].name, name) == 0 &&
+			(option_help[i].where & BIT(id)) != 0)
+			return true;
+	return false;
+}
+
+void
+show_help(CommandId id)
+{
+	size_t		i;
+
+	if (id < COMMANDS)
+	{
+		printf("dlock %s: %s\n\nUsage:\n  dlock %s %s\n\n%s\nOptions:\n",
+			   commands[id].name, commands[id].summary,
+			   commands[id].name, commands[id].arguments, commands[id].text);
+		for (i = 0; i < sizeof(option_help) / sizeof(option_help[0]); i++)
+			if ((option_help[i].where & BIT(id)) != 0)
+				printf("  %s\n", option_help[i].text);
+		printf("  -?, --help             show this help\n\n");
+	}
+	else
+	{
+		printf("dlock takes, keeps and shows the locks of the PostgreSQL extension dlock.\n\n"
+			   "Usage:\n  dlock COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n");
+		for (i = 0; i < COMMANDS; i++)
+			printf("  %-14s %s\n", commands[i].name, commands[i].summary);
+		printf("\n\"dlock COMMAND --help\" shows the options of a command.\n"
+			   "Durations are 500ms, 30s, 5min, 2h, 1d, or a number of seconds.\n\n");
+	}
+	printf("%s\n%s", connection_help, exit_help);
+}

@@ -1,0 +1,120 @@
+/*
+ * json.c
+ *	  JSON for programs, written by hand: there is no nesting to remember,
+ *	  since whether a comma is needed shows in what was written last.
+ */
+#include "text.h"
+
+#include <string.h>
+
+static void
+escaped(Text *json, const char *string)
+{
+	text_add(json, "\"");
+	for (; *string != '\0'; string++)
+	{
+		unsigned char c = (unsigned char) *string;
+
+		switch (c)
+		{
+			case '"':
+				text_add(json, "\\\"");
+				break;
+			case '\\':
+				text_add(json, "\\\\");
+				break;
+			case '\n':
+				text_add(json, "\\n");
+				break;
+			case '\t':
+				text_add(json, "\\t");
+				break;
+			case '\r':
+				text_add(json, "\\r");
+				break;
+			default:
+				if (c < 0x20 || c == 0x7f)
+					text_format(json, "\\u%04x", c);
+				else
+					text_add_bytes(json, string, 1);
+		}
+	}
+	text_add(json, "\"");
+}
+
+static void
+before(Text *json, const char *name)
+{
+	if (json->length > 0 && strchr("[{\n", json->data[json->length - 1]) == NULL)
+		text_add(json, ",");
+	if (name != NULL)
+	{
+		escaped(json, name);
+		text_add(json, ":");
+	}
+}
+
+void
+json_open(Text *json, const char *name, char bracket)
+{
+	before(json, name);
+	text_add_bytes(json, &bracket, 1);
+}
+
+void
+json_close(Text *json, char bracket)
+{
+	text_add_bytes(json, &bracket, 1);
+}
+
+void
+json_string(Text *json, const char *name, const char *value)
+{
+	if (value == NULL)
+	{
+		json_null(json, name);
+		return;
+	}
+	before(json, name);
+	escaped(json, value);
+}
+
+void
+json_number(Text *json, const char *name, int64_t value)
+{
+	before(json, name);
+	text_format(json, "%lld", (long long) value);
+}
+
+/* Durations are seconds, with milliseconds behind the point. */
+void
+json_seconds(Text *json, const char *name, int64_t ms)
+{
+	before(json, name);
+	if (ms < 0)
+	{
+		text_add(json, "-");
+		ms = -ms;
+	}
+	text_format(json, "%lld.%03lld", (long long) ms / 1000,
+				(long long) ms % 1000);
+}
+
+void
+json_bool(Text *json, const char *name, bool value)
+{
+	json_raw(json, name, value ? "true" : "false");
+}
+
+void
+json_null(Text *json, const char *name)
+{
+	json_raw(json, name, "null");
+}
+
+void
+json_raw(Text *json, const char *name, const char *value)
+{
+	before(json, name);
+	text_add(json, value);
+}

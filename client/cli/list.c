@@ -1,0 +1,332 @@
+/*
+ * list.c
+ *	  Keys with their grants and queues, for ls, info and top.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A pattern of the shell as one of LIKE. */
+static char *
+like_pattern(const char *glob)
+{
+	Text		like = {0};
+
+	text_clear(&like);
+	for (; *glob != '\0'; glob++)
+	{
+		if (*glob == '*')
+			text_add(&like, "%");
+		else if (*glob == '?')
+			text_add(&like, "_");
+		else
+		{
+			if (*glob == '\\' && glob[1] != '\0')
+				glob++;
+			if (strchr("%_\\", *glob) != NULL)
+				text_add(&like, "\\");
+			text_add_bytes(&like, glob, 1);
+		}
+	}
+	return like.data;
+}
+
+static int
+by_key(const void *a, const void *b)
+{
+	return strcmp(((const Entry *) a)->key, ((const Entry *) b)->key);
+}
+
+static int64_t
+remaining(const Entry *entry)
+{
+	return entry->info != NULL ? entry->info->remaining_ms : -1;
+}
+
+static int
+by_remaining(const void *a, const void *b)
+{
+	int64_t		x = remaining(a);
+	int64_t		y = remaining(b);
+
+	return x != y ? (x < y ? -1 : 1) : by_key(a, b);
+}
+
+static int
+by_waiters(const void *a, const void *b)
+{
+	const Entry *x = a;
+	const Entry *y = b;
+
+	if (x->waiting != y->waiting)
+		return x->waiting > y->waiting ? -1 : 1;
+	if (x->changes != y->changes)
+		return x->changes > y->changes ? -1 : 1;
+	return by_remaining(a, b);
+}
+
+/* The longest held first; those that nobody holds last. */
+static int
+by_held(const void *a, const void *b)
+{
+	const dlock_info *x = ((const Entry *) a)->info;
+	const dlock_info *y = ((const Entry *) b)->info;
+	int64_t		from = x != NULL ? x->acquired_at_ms : INT64_MAX;
+	int64_t		than = y != NULL ? y->acquired_at_ms : INT64_MAX;
+
+	return from != than ? (from < than ? -1 : 1) : by_key(a, b);
+}
+
+void
+list_sort(List *list, const char *by)
+{
+	if (list->count < 2)
+		return;
+	qsort(list->entries, list->count, sizeof(Entry),
+		  strcmp(by, "remaining") == 0 ? by_remaining :
+		  strcmp(by, "waiters") == 0 ? by_waiters :
+		  strcmp(by, "held") == 0 ? by_held : by_key);
+}
+
+/* Both lists come by key; where a key is in both, it is one entry. */
+static void
+merge(List *list)
+{
+	size_t		i;
+	size_t		grants = list->info_count;
+
+	list->entries = allocate((grants + list->waiter_count + 1) * sizeof(Entry));
+	for (i = 0; i < grants; i++)
+	{
+		list->entries[i].key = list->infos[i].key;
+		list->entries[i].info = &list->infos[i];
+	}
+	list->count = grants;
+	if (grants > 1)
+		qsort(list->entries, grants, sizeof(Entry), by_key);
+	for (i = 0; i < list->waiter_count; i++)
+	{
+		const dlock_waiter *waiter = &list->waiters[i];
+		Entry		sought = {.key = waiter->key};
+		Entry	   *entry = NULL;
+
+		if (grants > 0)
+			entry = bsearch(&sought, list->entries, grants, sizeof(Entry),
+							by_key);
+		if (entry == NULL && list->count > grants &&
+			strcmp(list->entries[list->count - 1].key, waiter->key) == 0)
+			entry = &list->entries[list->count - 1];
+		if (entry == NULL)
+		{
+			entry = &list->entries[list->count++];
+			entry->key = waiter->key;
+		}
+		if (waiter->watches)
+			entry->watching++;
+		else
+		{
+			entry->waiting++;
+			if (waiter->waited_ms > entry->longest_wait)
+				entry->longest_wait = waiter->waited_ms;
+		}
+	}
+}
+
+dlock_status
+list_get(dlock_handle *handle, const Options *options, int64_t timeout,
+		 List *list, dlock_error *err)
+{
+	char	   *pattern = options->key != NULL ? like_pattern(options->key) : NULL;
+	dlock_status status;
+
+	memset(list, 0, sizeof(*list));
+	status = dlock_list(handle, pattern, 0, timeout, &list->infos,
+						&list->info_count, err);
+	if (status == DLOCK_OK)
+		status = dlock_list_waiters(handle, pattern, 0, timeout,
+									&list->waiters, &list->waiter_count, err);
+	free(pattern);
+	if (status == DLOCK_OK)
+		merge(list);
+	return status;
+}
+
+void
+list_free(List *list)
+{
+	free(list->entries);
+	if (list->infos != NULL)
+		dlock_list_free(list->infos, list->info_count);
+	if (list->waiters != NULL)
+		dlock_waiters_free(list->waiters, list->waiter_count);
+	memset(list, 0, sizeof(*list));
+}
+
+/* Renewed at a third of the TTL, a lock should never come below a half. */
+Colour
+remaining_colour(const dlock_info *info)
+{
+	if (info->remaining_ms * 4 < info->ttl_ms)
+		return RED;
+	if (info->remaining_ms * 2 < info->ttl_ms)
+		return YELLOW;
+	return GREEN;
+}
+
+/* By the server's clock, of which the answer itself tells the time. */
+int64_t
+held_for(const dlock_info *info)
+{
+	int64_t		now = info->expires_at_ms - info->remaining_ms;
+
+	return now > info->acquired_at_ms ? now - info->acquired_at_ms : 0;
+}
+
+const char *
+duration_string(int64_t ms, Text *buffer)
+{
+	text_clear(buffer);
+	text_duration(buffer, ms);
+	return buffer->data;
+}
+
+static void
+format_time(Text *out, const char *format, int64_t unix_ms, bool utc)
+{
+	time_t		seconds = (time_t) (unix_ms / 1000);
+	struct tm	tm;
+	char		buffer[64];
+
+	if (utc)
+		gmtime_r(&seconds, &tm);
+	else
+		localtime_r(&seconds, &tm);
+	strftime(buffer, sizeof(buffer), format, &tm);
+	text_format(out, "%s.%03d", buffer, (int) (unix_ms % 1000));
+}
+
+/* In local time, for people. */
+void
+text_time(Text *out, int64_t unix_ms)
+{
+	format_time(out, "%Y-%m-%d %H:%M:%S", unix_ms, false);
+}
+
+/* ISO 8601 in UTC, for programs. */
+void
+json_time(Text *json, const char *name, int64_t unix_ms)
+{
+	Text		time = {0};
+
+	format_time(&time, "%Y-%m-%dT%H:%M:%S", unix_ms, true);
+	text_add(&time, "Z");
+	json_string(json, name, time.data);
+	text_free(&time);
+}
+
+static void
+json_grant(Text *json, const dlock_info *info)
+{
+	json_number(json, "version", info->version);
+	json_string(json, "role", info->role);
+	json_string(json, "owner", info->owner);
+	json_string(json, "value", info->value);
+	json_string(json, "state", info->state);
+	json_number(json, "priority", info->priority);
+	json_time(json, "acquired_at", info->acquired_at_ms);
+	json_time(json, "refreshed_at", info->refreshed_at_ms);
+	json_time(json, "expires_at", info->expires_at_ms);
+	json_seconds(json, "remaining", info->remaining_ms);
+	json_seconds(json, "ttl", info->ttl_ms);
+	if (info->pid != 0)
+		json_number(json, "pid", info->pid);
+	else
+		json_null(json, "pid");
+	if (info->has_requestor)
+	{
+		json_open(json, "requestor", '{');
+		json_string(json, "owner", info->requestor_owner);
+		json_number(json, "priority", info->requestor_priority);
+		json_time(json, "since", info->requestor_since_ms);
+		json_time(json, "deadline", info->requestor_deadline_ms);
+		json_seconds(json, "left", info->requestor_left_ms);
+		json_close(json, '}');
+	}
+	else
+		json_null(json, "requestor");
+}
+
+/* Left open, for more. */
+void
+json_entry(Text *json, const char *name, const Entry *entry)
+{
+	json_open(json, name, '{');
+	json_string(json, "key", entry->key);
+	json_bool(json, "held", entry->info != NULL);
+	if (entry->info != NULL)
+		json_grant(json, entry->info);
+	json_number(json, "waiting", entry->waiting);
+	json_number(json, "watching", entry->watching);
+}
+
+void
+json_waiter(Text *json, const dlock_waiter *waiter)
+{
+	json_open(json, NULL, '{');
+	json_string(json, "key", waiter->key);
+	json_number(json, "pid", waiter->pid);
+	json_string(json, "owner", waiter->owner);
+	json_bool(json, "watches", waiter->watches);
+	if (waiter->watches)
+	{
+		json_null(json, "position");
+		json_null(json, "priority");
+	}
+	else
+	{
+		json_number(json, "position", waiter->position);
+		json_number(json, "priority", waiter->priority);
+	}
+	json_time(json, "since", waiter->since_ms);
+	if (waiter->until_ms != 0)
+		json_time(json, "until", waiter->until_ms);
+	else
+		json_null(json, "until");
+	json_seconds(json, "waited", waiter->waited_ms);
+	json_close(json, '}');
+}
+
+/* Write it at once, so that a reader of a pipe has it, and forget it. */
+void
+finish_output(Text *out)
+{
+	if (out->length > 0)
+		fwrite(out->data, 1, out->length, stdout);
+	text_free(out);
+	if (fflush(stdout) != 0)
+	{
+		/* whoever read it has gone, which head does */
+		if (errno == EPIPE)
+			exit(0);
+		error("could not write to standard output: %s", strerror(errno));
+		exit(EXIT_INTERNAL);
+	}
+}
+
+/* 0: not a terminal, nothing is cut. */
+int
+terminal_width(void)
+{
+	struct winsize size;
+
+	if (!isatty(STDOUT_FILENO))
+		return 0;
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+		return size.ws_col;
+	return 80;
+}

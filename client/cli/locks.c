@@ -1,0 +1,212 @@
+/*
+ * locks.c
+ *	  The commands that are one call: acquire, refresh, release, check and
+ *	  force-release.
+ */
+#include "cli.h"
+#include "child.h"
+
+#include <stdlib.h>
+
+static const char *
+answer_name(dlock_status status, const char *ok)
+{
+	switch (status)
+	{
+		case DLOCK_OK:
+			return ok;
+		case DLOCK_PREEMPTING:
+			return "preempting";
+		case DLOCK_HELD_BY_OTHER:
+			return "held_by_other";
+		case DLOCK_BUSY:
+			return "busy";
+		case DLOCK_REFUSED:
+			return "refused";
+		case DLOCK_LOST:
+			return "lost";
+		default:
+			return "not_held";
+	}
+}
+
+/* Is it an answer, of which some are not what was hoped for, or an error? */
+static bool
+is_answer(dlock_status status)
+{
+	return status <= DLOCK_REFUSED;
+}
+
+/* {"key": ..., "result": ...} is left open for more */
+static void
+start_json(Text *json, const Options *options, dlock_status status,
+		   const char *ok)
+{
+	json_open(json, NULL, '{');
+	json_string(json, "key", options->key);
+	json_string(json, "result", answer_name(status, ok));
+}
+
+static void
+end_json(Text *json)
+{
+	json_close(json, '}');
+	text_add(json, "\n");
+	finish_output(json);
+}
+
+int
+run_acquire(const Options *options)
+{
+	dlock_handle *handle;
+	dlock_options lock_options;
+	dlock_lock *lock;
+	dlock_error err = {0};
+	dlock_status status;
+	int			signo;
+
+	news_start();
+	handle = connect_server(options);
+	fill_lock_options(options, &lock_options);
+	lock_options.renew = 0;
+	status = acquire_or_signal(handle, options, &lock_options, false, &lock,
+							   &err, &signo);
+	if (signo != 0)
+		die_by_signal(signo);
+	if (!is_answer(status))
+		return give_up(handle, status, &err, options->key);
+
+	if (options->json)
+	{
+		Text		json = {0};
+
+		start_json(&json, options, status, "granted");
+		if (status == DLOCK_OK)
+		{
+			json_number(&json, "version", dlock_version(lock));
+			json_string(&json, "owner", dlock_owner(lock));
+			json_seconds(&json, "ttl", dlock_ttl_ms(lock));
+		}
+		end_json(&json);
+	}
+	else if (status == DLOCK_OK)
+		printf("%lld\n", (long long) dlock_version(lock));
+	else
+	{
+		report_status(status, &err, options->key);
+		report_holder(handle, status, options->key);
+	}
+
+	/* it stays, though we go */
+	dlock_close(handle);
+	return exit_code(status);
+}
+
+int
+run_refresh(const Options *options)
+{
+	dlock_handle *handle = connect_server(options);
+	dlock_error err = {0};
+	int64_t		expires_at = 0;
+	dlock_status status = dlock_refresh_key(handle, options->key,
+											options->version, options->owner,
+											options->ttl, -1, &expires_at,
+											&err);
+
+	if (!is_answer(status))
+		return give_up(handle, status, &err, options->key);
+	if (options->json)
+	{
+		Text		json = {0};
+
+		start_json(&json, options, status, "refreshed");
+		if (status == DLOCK_OK)
+			json_time(&json, "expires_at", expires_at);
+		end_json(&json);
+	}
+	else if (status == DLOCK_OK)
+	{
+		Text		line = {0};
+
+		text_time(&line, expires_at);
+		text_add(&line, "\n");
+		finish_output(&line);
+	}
+	else
+		report_status(status, &err, options->key);
+	dlock_close(handle);
+	return exit_code(status);
+}
+
+/* One word is the answer, on stdout, whatever it is. */
+static int
+one_word(dlock_handle *handle, const Options *options, dlock_status status,
+		 const dlock_error *err, const char *ok)
+{
+	if (!is_answer(status))
+		return give_up(handle, status, err, options->key);
+	if (options->json)
+	{
+		Text		json = {0};
+
+		start_json(&json, options, status, ok);
+		end_json(&json);
+	}
+	else
+		printf("%s\n", answer_name(status, ok));
+	dlock_close(handle);
+	return exit_code(status);
+}
+
+int
+run_release(const Options *options)
+{
+	dlock_handle *handle = connect_server(options);
+	dlock_error err = {0};
+	dlock_status status = dlock_release_key(handle, options->key,
+											options->version, options->owner,
+											-1, &err);
+
+	return one_word(handle, options, status, &err, "released");
+}
+
+int
+run_check(const Options *options)
+{
+	dlock_handle *handle = connect_server(options);
+	dlock_error err = {0};
+	dlock_status status = dlock_check_key(handle, options->key,
+										  options->version, options->owner,
+										  -1, &err);
+
+	return one_word(handle, options, status, &err, "held");
+}
+
+int
+run_force_release(const Options *options)
+{
+	dlock_handle *handle = connect_server(options);
+	dlock_error err = {0};
+	int64_t		version = 0;
+	dlock_status status = dlock_force_release(handle, options->key,
+											  options->reason, -1, &version,
+											  &err);
+
+	if (!is_answer(status))
+		return give_up(handle, status, &err, options->key);
+	if (options->json)
+	{
+		Text		json = {0};
+
+		start_json(&json, options, status, "released");
+		if (status == DLOCK_OK)
+			json_number(&json, "version", version);
+		end_json(&json);
+	}
+	else if (status == DLOCK_OK)
+		printf("%lld\n", (long long) version);
+	else
+		report_status(status, &err, options->key);
+	dlock_close(handle);
+	return exit_code(status);
+}

@@ -1,0 +1,75 @@
+/*
+ * main.c
+ *	  dlock: locks of PostgreSQL from the command line.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *current_command = NULL;
+
+typedef int (*Command) (const Options *options);
+
+static const Command commands[COMMANDS] = {
+	[CMD_EXEC] = run_exec,
+	[CMD_ELECT] = run_elect,
+	[CMD_ACQUIRE] = run_acquire,
+	[CMD_REFRESH] = run_refresh,
+	[CMD_RELEASE] = run_release,
+	[CMD_CHECK] = run_check,
+	[CMD_INFO] = run_info,
+	[CMD_LS] = run_ls,
+	[CMD_TOP] = run_top,
+	[CMD_WATCH] = run_watch,
+	[CMD_FORCE_RELEASE] = run_force_release,
+};
+
+int
+main(int argc, char **argv)
+{
+	Options		options = {0};
+	CommandId	id;
+	int			code;
+
+	/* how wide characters are; numbers stay as JSON wants them */
+	setlocale(LC_CTYPE, "");
+
+	if (argc < 2)
+	{
+		error("no command given");
+		hint("Try \"dlock --help\" for more information.");
+		return EXIT_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0 ||
+		strcmp(argv[1], "help") == 0)
+	{
+		id = COMMANDS;
+		if (strcmp(argv[1], "help") == 0 && argc > 2)
+			id = parse_command(argv[2]);
+		show_help(id);
+		return 0;
+	}
+	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+	{
+		int			version = dlock_lib_version();
+
+		printf("dlock %d.%d.%d\n", version / 10000, version / 100 % 100,
+			   version % 100);
+		return 0;
+	}
+	id = parse_command(argv[1]);
+	current_command = command_name(id);
+	parse_options(id, argc - 1, argv + 1, &options);
+	code = commands[id] (&options);
+
+	/* a full disk, say: whoever reads it must not take half of it for all */
+	if (fflush(stdout) != 0 || ferror(stdout))
+	{
+		error("could not write to standard output: %s", strerror(errno));
+		return code == 0 ? EXIT_INTERNAL : code;
+	}
+	return code;
+}

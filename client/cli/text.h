@@ -1,0 +1,99 @@
+/*
+ * text.h
+ *	  Text for people and for programs: strings that grow, durations, tables,
+ *	  JSON, and what goes to stderr.
+ */
+#ifndef DLOCK_CLI_TEXT_H
+#define DLOCK_CLI_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#if defined(__GNUC__)
+#define pg_like_printf(f, a) __attribute__((format(printf, f, a)))
+#define never_returns __attribute__((noreturn))
+#else
+#define pg_like_printf(f, a)
+#define never_returns
+#endif
+
+/* report.c */
+extern void error(const char *format,...) pg_like_printf(1, 2);
+extern void warning(const char *format,...) pg_like_printf(1, 2);
+extern void notice(const char *format,...) pg_like_printf(1, 2);
+extern void detail(const char *format,...) pg_like_printf(1, 2);
+extern void hint(const char *format,...) pg_like_printf(1, 2);
+extern void usage_error(const char *format,...) pg_like_printf(1, 2) never_returns;
+extern void *allocate(size_t size);
+extern void *reallocate(void *old, size_t size);
+extern char *copy_string(const char *string);
+extern bool is_quiet;
+
+/* Colours; on is what the terminal and NO_COLOR allow. */
+typedef enum
+{
+	PLAIN,
+	BOLD,
+	DIM,
+	RED,
+	GREEN,
+	YELLOW,
+	CYAN,
+	REVERSE
+} Colour;
+
+extern bool colours_on(FILE *file);
+extern const char *colour_code(Colour colour);
+
+/* text.c: a string that grows */
+typedef struct
+{
+	char	   *data;
+	size_t		length;
+	size_t		size;
+} Text;
+
+extern void text_add(Text *to, const char *string);
+extern void text_add_bytes(Text *to, const char *bytes, size_t length);
+extern void text_format(Text *to, const char *format,...) pg_like_printf(2, 3);
+extern void text_clear(Text *to);
+extern void text_free(Text *to);
+
+extern bool parse_duration(const char *string, int64_t *ms);
+extern void text_duration(Text *to, int64_t ms);
+extern void text_printable(Text *to, const char *string, int width);
+extern int	text_width(const char *string);
+
+/*
+ * json.c: values in the order in which they are written.  name is NULL within
+ * an array; a NULL string is null.
+ */
+extern void json_open(Text *json, const char *name, char bracket);
+extern void json_close(Text *json, char bracket);
+extern void json_string(Text *json, const char *name, const char *value);
+extern void json_number(Text *json, const char *name, int64_t value);
+extern void json_seconds(Text *json, const char *name, int64_t ms);
+extern void json_bool(Text *json, const char *name, bool value);
+extern void json_null(Text *json, const char *name);
+extern void json_raw(Text *json, const char *name, const char *value);
+
+/* table.c */
+typedef struct
+{
+	const char *title;
+	bool		right;			/* numbers and durations */
+	int			shrink;			/* may be cut down to this width, 0: never */
+} Column;
+
+typedef struct Table Table;
+
+extern Table *table_new(const Column *columns, int count);
+extern void table_cell(Table *table, Colour colour, const char *string);
+extern int	table_rows(const Table *table);
+extern void table_text(const Table *table, Text *out, int width, int limit,
+					   bool coloured);
+extern void table_free(Table *table);
+
+#endif							/* DLOCK_CLI_TEXT_H */

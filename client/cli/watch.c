@@ -1,0 +1,118 @@
+/*
+ * watch.c
+ *	  A line for each change of a key.
+ */
+#include "cli.h"
+
+#include <time.h>
+
+static void
+print_change(const Options *options, int64_t version, const dlock_info *info)
+{
+	Text		line = {0};
+	struct timespec now;
+	int64_t		now_unix;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	now_unix = (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	if (options->json)
+	{
+		Entry		entry = {.key = options->key,.info = info};
+
+		json_open(&line, NULL, '{');
+		json_time(&line, "time", now_unix);
+		json_string(&line, "key", entry.key);
+		json_string(&line, "event", version != 0 ? "held" : "free");
+		if (version != 0)
+			json_number(&line, "version", version);
+		if (info != NULL)
+		{
+			json_string(&line, "role", info->role);
+			json_string(&line, "owner", info->owner);
+			json_string(&line, "value", info->value);
+			json_number(&line, "priority", info->priority);
+			json_seconds(&line, "ttl", info->ttl_ms);
+		}
+		json_close(&line, '}');
+	}
+	else
+	{
+		text_time(&line, now_unix);
+		text_add(&line, "  ");
+		text_printable(&line, options->key, 0);
+		if (version == 0)
+			text_add(&line, "  free");
+		else
+			text_format(&line, "  version %lld", (long long) version);
+		if (info != NULL)
+		{
+			text_add(&line, "  role ");
+			text_printable(&line, info->role, 0);
+			if (info->owner != NULL)
+			{
+				text_add(&line, "  owner ");
+				text_printable(&line, info->owner, 0);
+			}
+			if (info->value != NULL)
+			{
+				text_add(&line, "  value ");
+				text_printable(&line, info->value, 0);
+			}
+		}
+	}
+	text_add(&line, "\n");
+	finish_output(&line);
+}
+
+/*
+ * What is there, then each change.  A watch that broke is taken up where it
+ * was, so a server that fails over is no reason to end.
+ */
+int
+run_watch(const Options *options)
+{
+	dlock_handle *handle = connect_server(options);
+	dlock_error err = {0};
+	dlock_status status;
+	int64_t		version = 0;
+	int64_t		lines = 0;
+	dlock_info *info = NULL;
+
+	status = dlock_get_info(handle, options->key, -1, &info, &err);
+	if (status != DLOCK_OK && status != DLOCK_NOT_HELD)
+		return give_up(handle, status, &err, options->key);
+	if (info != NULL)
+		version = info->version;
+	for (;;)
+	{
+		/* those who follow leaders do not want the gaps between them */
+		if (!options->observe || version != 0)
+		{
+			print_change(options, version, info);
+			lines++;
+		}
+		if (info != NULL)
+			dlock_info_free(info);
+		info = NULL;
+		if ((options->until_free && version == 0) ||
+			(options->count > 0 && lines >= options->count))
+			break;
+		status = dlock_watch(handle, options->key, &version, -1, &err);
+		if (status != DLOCK_OK)
+			return give_up(handle, status, &err, options->key);
+		if (version == 0)
+			continue;
+		status = dlock_get_info(handle, options->key, -1, &info, &err);
+		if (status != DLOCK_OK && status != DLOCK_NOT_HELD)
+			return give_up(handle, status, &err, options->key);
+
+		/* it went on while we asked: that is the next line */
+		if (info != NULL && info->version != version)
+		{
+			dlock_info_free(info);
+			info = NULL;
+		}
+	}
+	dlock_close(handle);
+	return 0;
+}
