@@ -289,7 +289,9 @@ confirm(dlock_lock *lock, int64_t sent_at, int64_t timeout_ms, int64_t until,
 			return DLOCK_LOST;
 		sent_at = request.sent_at;
 	}
+	pthread_mutex_lock(&lock->handle->mutex);
 	dlock_keepalive_renewed(lock, sent_at);
+	pthread_mutex_unlock(&lock->handle->mutex);
 	return DLOCK_OK;
 }
 

@@ -43,10 +43,11 @@ sub workout
 	my $a = driver(conninfo($node, host => $proxy->{host}, port => $proxy->{port}),
 		program => "$folder/driver", under => \@under);
 	my $b = driver(conninfo($node), program => "$folder/driver", under => \@under);
+	# renewed while the threads work
+	is($a->ask('many', "many $what", count => 100, ttl => 600, renew => 1)->{status}, 'ok', "$what: many");
 	my $work = $a->ask('work', '', threads => 4, count => 10);
 	is("$work->{bad} $work->{counter}", '0 40', "$what: threads");
 	is($a->ask('race', "race $what", count => 50, ttl => 90, renew => 1)->{bad}, 0, "$what: races");
-	is($a->ask('many', "many $what", count => 100, ttl => 600, renew => 1)->{status}, 'ok', "$what: many");
 	$b->ask('acquire', 'x', ttl => 60000, cleanup => 60000);
 	$a->send('acquire', 'x', wait => 60000, priority => 1);
 	$b->event('preempted', 'x');
