@@ -63,7 +63,7 @@ on_event(const dlock_event *event, void *arg)
 static void
 answer(dlock_status status, const dlock_error *err, const char *more, int64_t start)
 {
-	char		line[4000];
+	char		line[5000];
 
 	snprintf(line, sizeof(line), "= %s ms=%lld %s sqlstate=%s message=%s hint=%s",
 			 dlock_status_name(status), (long long) (now_ms() - start), more,
