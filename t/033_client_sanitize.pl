@@ -25,7 +25,7 @@ sub build
 
 	system_or_bail('cp', $source . '/../dlock.control', $folder);
 	mkdir "$folder/client" or die "could not create a folder: $!";
-	system_or_bail('cp', '-r', glob("$source/Makefile $source/*.[ch] $source/test"), "$folder/client");
+	system_or_bail('cp', '-r', glob("$source/Makefile $source/*.[ch] $source/test $source/cli"), "$folder/client");
 	system_or_bail('make', '-s', '-C', "$folder/client", 'clean');
 	system_or_bail('make', '-s', '-j2', '-C', "$folder/client", "CFLAGS=-g -O1 $flags", 'tests');
 	return "$folder/client/test";
