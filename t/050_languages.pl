@@ -55,6 +55,8 @@ my %commands = (
 	});
 
 my @languages = split ' ', $ENV{DLOCK_LANGUAGES} // 'python java';
+note "not run: $_ (see DLOCK_LANGUAGES in docs/languages.md)"
+  foreach grep { my $it = $_; !grep { $_ eq $it } @languages } sort keys %commands;
 foreach my $language (@languages)
 {
 	die "no such language: $language" unless $commands{$language};
