@@ -62,6 +62,27 @@ foreach my $language (@languages)
 	die "no such language: $language" unless $commands{$language};
 }
 
+# What the page shows is what is run.
+my %sources = (
+	python => 'python/dlock_example.py',
+	js => 'node/dlock_example.js',
+	java => 'java/DlockExample.java',
+	go => 'go/dlock_example.go');
+my $page = slurp_file("$examples/../docs/languages.md");
+foreach my $language (sort keys %sources)
+{
+	my $source = slurp_file("$examples/$sources{$language}");
+	my @shown = $page =~ /^```$language\n(.*?)^```$/msg;
+
+	ok(@shown > 0, "docs/languages.md shows $language");
+	foreach my $block (@shown)
+	{
+		my ($name) = $block =~ /(.*)/;
+
+		ok(index($source, $block) >= 0, "docs/languages.md, $language: $name");
+	}
+}
+
 # Start a program; its output goes to the log of the test.
 sub start
 {
