@@ -92,6 +92,25 @@ sub start
 	return IPC::Run::start($command, '<', $in, '>&2');
 }
 
+# Wait until a job has made its file; a program that ends before (its driver
+# is missing, say) is not waited for.
+sub wait_for_job
+{
+	my ($run, $file) = @_;
+
+	wait_until(
+		"there is $file",
+		sub {
+			# pumping is what notices the end of a program
+			my $runs = eval { $run->pump_nb; 1 } && $run->pumpable;
+
+			return 1 if -e $file;
+			die "the program ended without running its job" unless $runs;
+			return 0;
+		});
+	return;
+}
+
 sub status
 {
 	my ($run) = @_;
@@ -129,7 +148,7 @@ foreach my $language (@languages)
 
 	my @job = (@program, 'cron', $key, 4, 'sh', '-c');
 	my $first = start([ @job, "echo >$at.started; until [ -e $at.go ]; do sleep 0.05; done; exit 7" ]);
-	wait_until("$language: the job runs", sub { -e "$at.started" });
+	wait_for_job($first, "$at.started");
 	my $version = one("SELECT version $held");
 	like($version, qr/^\d+$/, "$language cron: holds the lock");
 	is(status(start([ @job, "echo >$at.second" ])), $busy, "$language cron: a second one is busy");
@@ -142,7 +161,7 @@ foreach my $language (@languages)
 	is(one("SELECT count(*) $held"), 0, "$language cron: the lock is released");
 
 	$first = start([ @job, "echo >$at.again; exec sleep 600" ]);
-	wait_until("$language: the job runs again", sub { -e "$at.again" });
+	wait_for_job($first, "$at.again");
 	one("SELECT dlock_force_release('$key', 'test')");
 	is(status($first), $lost, "$language cron: a lock that is lost ends the job");
 
