@@ -13,6 +13,7 @@ OBJS = \
 	src/funcs.o \
 	src/guc.o \
 	src/hint.o \
+	src/indexes.o \
 	src/launcher.o \
 	src/lock.o \
 	src/reaper.o \

@@ -53,7 +53,6 @@
 #include "catalog/dependency.h"
 #include "catalog/index.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "commands/dbcommands.h"
@@ -72,6 +71,7 @@
 #include "clock.h"
 #include "compat.h"
 #include "hint.h"
+#include "indexes.h"
 #include "shmem.h"
 #include "store.h"
 
@@ -135,17 +135,8 @@ static struct
 	Oid			incarnation;
 }			cache;
 
-#define MAX_INDEXES		16
-
-typedef struct OpenIndex
-{
-	Relation	rel;
-	IndexInfo  *info;
-} OpenIndex;
-
 /* from dlock_store_begin_insert() to dlock_store_end_insert() */
-static OpenIndex inserting[MAX_INDEXES];
-static int	ninserting;
+static DlockIndexes inserting;
 
 /*
  * Opening
@@ -557,72 +548,6 @@ form_row(const DlockStore *store, const DlockKey *key, const DlockGrant *grant)
 }
 
 /*
- * The indexes that a new version goes to: the primary key, the one that
- * REINDEX CONCURRENTLY is building beside it, and what a user has added.  To
- * be opened before the partition lock is taken, because that reads catalogs.
- */
-static int
-open_indexes(const DlockStore *store, OpenIndex *indexes)
-{
-	List	   *oids = RelationGetIndexList(store->heap);
-	ListCell   *cell;
-	int			n = 0;
-
-	foreach(cell, oids)
-	{
-		Relation	rel = index_open(lfirst_oid(cell), store->lockmode);
-		IndexInfo  *info = BuildIndexInfo(rel);
-
-		if (!info->ii_ReadyForInserts)
-		{
-			index_close(rel, NoLock);
-			continue;
-		}
-		if (rel->rd_rel->relam != BTREE_AM_OID ||
-			info->ii_Expressions != NIL || info->ii_Predicate != NIL ||
-			n == MAX_INDEXES)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot maintain index \"%s\" of table \"dlock.locks\"",
-							RelationGetRelationName(rel)),
-					 errdetail("Only up to %d btree indexes without expressions and predicates are maintained.",
-							   MAX_INDEXES),
-					 errhint("Drop the index.")));
-		indexes[n].rel = rel;
-		indexes[n].info = info;
-		n++;
-	}
-	list_free(oids);
-	return n;
-}
-
-static void
-close_indexes(OpenIndex *indexes, int n)
-{
-	for (int i = 0; i < n; i++)
-		index_close(indexes[i].rel, NoLock);
-}
-
-/* The partition lock must be held exclusively. */
-static void
-insert_index_entries(const DlockStore *store, OpenIndex *indexes, int n,
-					 HeapTuple tuple, bool unchanged)
-{
-	for (int i = 0; i < n; i++)
-	{
-		IndexInfo  *info = indexes[i].info;
-		Datum		values[INDEX_MAX_KEYS];
-		bool		isnull[INDEX_MAX_KEYS];
-
-		for (int col = 0; col < info->ii_NumIndexAttrs; col++)
-			values[col] = heap_getattr(tuple, info->ii_IndexAttrNumbers[col],
-									   RelationGetDescr(store->heap), &isnull[col]);
-		index_insert(indexes[i].rel, values, isnull, &tuple->t_self, store->heap,
-					 UNIQUE_CHECK_NO, unchanged, info);
-	}
-}
-
-/*
  * Begin to add a row.  True means that the key has none and that the
  * partition lock is held: draw the version and call dlock_store_end_insert().
  * False means that there is one after all: look again.
@@ -636,7 +561,7 @@ dlock_store_begin_insert(const DlockStore *store, const DlockKey *key)
 	DlockRow	row;
 	HeapTuple	tuple;
 
-	ninserting = open_indexes(store, inserting);
+	dlock_indexes_open(&inserting, store);
 
 	InitDirtySnapshot(dirty);
 	LWLockAcquire(partition, LW_EXCLUSIVE);
@@ -646,7 +571,7 @@ dlock_store_begin_insert(const DlockStore *store, const DlockKey *key)
 		return true;
 
 	LWLockRelease(partition);
-	close_indexes(inserting, ninserting);
+	dlock_indexes_close(&inserting);
 	if (tuple != NULL)
 		dlock_hint_set(key->hash, &tuple->t_self);
 	return false;
@@ -659,9 +584,9 @@ dlock_store_end_insert(const DlockStore *store, const DlockKey *key,
 	HeapTuple	tuple = form_row(store, key, grant);
 
 	heap_insert(store->heap, tuple, GetCurrentCommandId(true), 0, NULL);
-	insert_index_entries(store, inserting, ninserting, tuple, false);
+	dlock_indexes_insert(&inserting, store, tuple, false);
 	LWLockRelease(dlock_shmem_partition(key->hash));
-	close_indexes(inserting, ninserting);
+	dlock_indexes_close(&inserting);
 
 	dlock_hint_set(key->hash, &tuple->t_self);
 	CommandCounterIncrement();
@@ -684,13 +609,13 @@ replace(const DlockStore *store, const DlockKey *key, DlockRow *row,
 	if (!HeapTupleIsHeapOnly(tuple))
 	{
 		LWLock	   *partition = dlock_shmem_partition(key->hash);
-		OpenIndex	indexes[MAX_INDEXES];
-		int			n = open_indexes(store, indexes);
+		DlockIndexes indexes;
 
+		dlock_indexes_open(&indexes, store);
 		LWLockAcquire(partition, LW_EXCLUSIVE);
-		insert_index_entries(store, indexes, n, tuple, true);
+		dlock_indexes_insert(&indexes, store, tuple, true);
 		LWLockRelease(partition);
-		close_indexes(indexes, n);
+		dlock_indexes_close(&indexes);
 	}
 	dlock_hint_set(key->hash, &tuple->t_self);
 	CommandCounterIncrement();

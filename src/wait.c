@@ -181,28 +181,35 @@ dlock_wait_wake(const DlockChange *change)
 	LWLockRelease(bucket_lock(change->hash));
 }
 
-/* Would a newcomer of this priority have to stand behind somebody? */
-bool
-dlock_wait_others_first(const DlockKey *key, int32 priority)
+/* Who has the turn, or NULL.  The bucket's lock must be held. */
+static DlockWaiter *
+first_in_line(const DlockKey *key)
 {
-	bool		result = false;
 	dlist_iter	iter;
 
-	if (!dlock_wait_any())
-		return false;
-
-	LWLockAcquire(bucket_lock(key->hash), LW_SHARED);
 	dlist_foreach(iter, bucket_list(key->hash))
 	{
 		DlockWaiter *waiter = dlist_container(DlockWaiter, node, iter.cur);
 
 		if (waiter->kind == DLOCK_WAIT_TURN && waits_for(waiter, key))
-		{
-			/* the first of this key has the highest priority */
-			result = waiter->priority >= priority;
-			break;
-		}
+			return waiter;
 	}
+	return NULL;
+}
+
+/* Would a newcomer of this priority have to stand behind somebody? */
+bool
+dlock_wait_others_first(const DlockKey *key, int32 priority)
+{
+	DlockWaiter *first;
+	bool		result;
+
+	if (!dlock_wait_any())
+		return false;
+
+	LWLockAcquire(bucket_lock(key->hash), LW_SHARED);
+	first = first_in_line(key);
+	result = first != NULL && first->priority >= priority;
 	LWLockRelease(bucket_lock(key->hash));
 	return result;
 }
@@ -434,26 +441,18 @@ dlock_wait_sleep(int64 until)
 bool
 dlock_wait_asked(const DlockKey *key, int64 version, DlockWaiter *requestor)
 {
-	bool		result = false;
-	dlist_iter	iter;
+	DlockWaiter *first;
+	bool		result;
 
 	if (!dlock_wait_any())
 		return false;
 
+	/* the one who has the turn is the one who asks */
 	LWLockAcquire(bucket_lock(key->hash), LW_SHARED);
-	dlist_foreach(iter, bucket_list(key->hash))
-	{
-		DlockWaiter *waiter = dlist_container(DlockWaiter, node, iter.cur);
-
-		if (waiter->kind == DLOCK_WAIT_TURN && waits_for(waiter, key))
-		{
-			/* the one who has the turn is the one who asks */
-			result = waiter->asked_version == version;
-			if (result && requestor != NULL)
-				memcpy(requestor, waiter, sizeof(*requestor));
-			break;
-		}
-	}
+	first = first_in_line(key);
+	result = first != NULL && first->asked_version == version;
+	if (result && requestor != NULL)
+		memcpy(requestor, first, sizeof(*requestor));
 	LWLockRelease(bucket_lock(key->hash));
 	return result;
 }
