@@ -54,7 +54,7 @@ my %commands = (
 		return ("$dir/go_example");
 	});
 
-my @languages = split ' ', $ENV{DLOCK_LANGUAGES} // 'python java';
+my @languages = split ' ', $ENV{DLOCK_LANGUAGES} // 'python java go';
 note "not run: $_ (see DLOCK_LANGUAGES in docs/languages.md)"
   foreach grep { my $it = $_; !grep { $_ eq $it } @languages } sort keys %commands;
 foreach my $language (@languages)
