@@ -189,10 +189,9 @@ static void
 try_once(const DlockKey *key, const DlockRequest *request,
 		 const DlockClaim *claim, DlockRow *row, DlockResult *result)
 {
-	bool		may_wait = claim->op != DLOCK_ACQUIRE &&
-	claim->op != DLOCK_REAP && claim->pid == 0;
+	bool		may_wait = (claim->op != DLOCK_ACQUIRE &&
+							claim->op != DLOCK_REAP && claim->pid == 0);
 	DlockWrite	wrote = DLOCK_WROTE_NOTHING;
-	bool		changed = false;
 	DlockStore	store;
 
 	dlock_xact_enter();
@@ -233,7 +232,6 @@ try_once(const DlockKey *key, const DlockRequest *request,
 		{
 			if (!add_row(&store, key, request, result))
 				continue;
-			changed = true;
 			wrote = DLOCK_WROTE_GRANT;
 			break;
 		}
@@ -257,7 +255,7 @@ try_once(const DlockKey *key, const DlockRequest *request,
 		 * Ours now, and so settled as far as we are concerned: whoever was
 		 * changing it has rolled back, or is doing what our lock allows.
 		 */
-		changed = true;
+		wrote = DLOCK_WROTE_LAZY;
 		row->state.unsettled = false;
 		locked_for = verdict.action;
 		now = dlock_clock_now();
@@ -275,7 +273,7 @@ try_once(const DlockKey *key, const DlockRequest *request,
 	if (result->answer == DLOCK_IS_GRANTED && request->session)
 		dlock_session_add(key, claim->role);
 
-	dlock_store_close(&store, changed);
+	dlock_store_close(&store, wrote != DLOCK_WROTE_NOTHING);
 	dlock_xact_leave(wrote);
 }
 

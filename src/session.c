@@ -51,6 +51,7 @@ release_all(int code, Datum arg)
 {
 	HASH_SEQ_STATUS scan;
 	SessionGrant *grant;
+	DlockStore	store;
 
 	if (grants == NULL || hash_get_num_entries(grants) == 0)
 		return;
@@ -58,6 +59,15 @@ release_all(int code, Datum arg)
 	AbortOutOfAnyTransaction();
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
+
+	/* the extension may have been dropped; then so were the grants */
+	if (!dlock_store_open(&store, true, true))
+	{
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+		return;
+	}
+	dlock_store_close(&store, true);
 
 	hash_seq_init(&scan, grants);
 	while ((grant = hash_seq_search(&scan)) != NULL)
