@@ -16,6 +16,10 @@
  * other incarnation the versions leap ahead by 2^32 first.  A sequence rather
  * than a row, because it is not transactional: nobody waits for anybody.
  *
+ * Two standbys that were both promoted, by mistake, are on timelines with the
+ * same number, and leap from the same version.  So that a token of the one is
+ * none of the other's, the leap is longer by a random number of 32 bits.
+ *
  * An incarnation is the system identifier, the timeline, the database and the
  * table.  The last two tell apart a database that was dropped and restored
  * from a dump in the same cluster.
@@ -38,7 +42,7 @@
 #include "shmem.h"
 #include "version.h"
 
-#define LEAP	"4294967296"
+#define LEAP	(INT64CONST(1) << 32)
 
 static uint64
 current_incarnation(const DlockStore *store)
@@ -74,10 +78,14 @@ leap_if_new(const DlockStore *store, uint64 incarnation)
 {
 	Oid			save_userid;
 	int			save_sec_context;
-	Oid			argtypes[1] = {INT8OID};
-	Datum		args[1];
+	Oid			argtypes[2] = {INT8OID, INT8OID};
+	Datum		args[2];
+	uint32		dice;
 
+	if (!pg_strong_random(&dice, sizeof(dice)))
+		elog(ERROR, "could not generate a random number for dlock");
 	args[0] = Int64GetDatum((int64) incarnation);
+	args[1] = Int64GetDatum(LEAP + dice);
 
 	GetUserIdAndSecContext(&save_userid, &save_sec_context);
 	SetUserIdAndSecContext(store->heap->rd_rel->relowner,
@@ -91,10 +99,10 @@ leap_if_new(const DlockStore *store, uint64 incarnation)
 	 * harmless.
 	 */
 	if (SPI_execute_with_args("SELECT pg_catalog.setval('dlock.versions',"
-							  " v.last_value OPERATOR(pg_catalog.+) " LEAP ")"
+							  " v.last_value OPERATOR(pg_catalog.+) $2)"
 							  " FROM dlock.versions v, dlock.incarnation i"
 							  " WHERE i.is_called AND i.last_value OPERATOR(pg_catalog.<>) $1",
-							  1, argtypes, args, NULL, false, 0) != SPI_OK_SELECT)
+							  2, argtypes, args, NULL, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not advance the versions of dlock");
 	if (SPI_execute_with_args("SELECT pg_catalog.setval('dlock.incarnation', $1)",
 							  1, argtypes, args, NULL, false, 0) != SPI_OK_SELECT)
