@@ -216,3 +216,14 @@ CREATE VIEW dlock_waiters AS SELECT * FROM @extschema@.dlock_waiters_shown();
 COMMENT ON VIEW dlock_waiters IS
 	'one row a backend that waits in this database; a watcher has no priority and no position';
 GRANT SELECT ON dlock_waiters TO PUBLIC;
+
+CREATE FUNCTION dlock_health(
+	OUT name text,
+	OUT status text,
+	OUT detail text,
+	OUT hint text
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dlock_health'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_health IS
+	'would the grants of this server survive a failover: the verdict, then what it is made of';

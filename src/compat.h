@@ -13,7 +13,9 @@
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/tableam.h"
+#include "replication/walsender_private.h"
 #include "storage/proc.h"
+#include "utils/backend_status.h"
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
 
@@ -103,6 +105,33 @@ dlock_heap_prune_opt(Relation rel, Buffer buffer)
 #else
 #define DLOCK_MY_PROCNO (MyProc->pgprocno)
 #endif
+
+/* 16 renamed it */
+static inline LocalPgBackendStatus *
+dlock_backend_status(int i)
+{
+#if PG_VERSION_NUM >= 160000
+	return pgstat_get_local_beentry_by_index(i);
+#else
+	return pgstat_fetch_stat_local_beentry(i);
+#endif
+}
+
+/*
+ * Do commits wait for synchronous standbys?  Until the checkpointer has read
+ * its configuration for the first time, they do if the setting says so; minor
+ * releases before 2025 have no such state, and do not wait then.
+ */
+static inline bool
+dlock_commits_wait(void)
+{
+#ifdef SYNC_STANDBY_INIT
+	return (WalSndCtl->sync_standbys_status &
+			(SYNC_STANDBY_INIT | SYNC_STANDBY_DEFINED)) != SYNC_STANDBY_INIT;
+#else
+	return WalSndCtl->sync_standbys_defined;
+#endif
+}
 
 /* from 17 on an extension can name its wait events */
 static inline uint32

@@ -123,7 +123,7 @@ read_databases(bool all_due)
 }
 
 /* Run a reaper in a database and wait until it has left. */
-static bool
+static DlockVisit
 run_reaper(DlockDatabase *db)
 {
 	BackgroundWorker worker;
@@ -143,12 +143,12 @@ run_reaper(DlockDatabase *db)
 
 	db->pass_ended = false;
 	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
-		return false;
+		return DLOCK_VISIT_NO_WORKER;
 	if (WaitForBackgroundWorkerStartup(handle, &pid) == BGWH_POSTMASTER_DIED ||
 		WaitForBackgroundWorkerShutdown(handle) == BGWH_POSTMASTER_DIED)
 		proc_exit(1);
 	pfree(handle);
-	return db->pass_ended;
+	return db->pass_ended ? DLOCK_VISIT_GOOD : DLOCK_VISIT_FAILED;
 }
 
 static void
@@ -189,11 +189,14 @@ run_due(void)
 		now = dlock_clock_now();
 		if (due <= now)
 		{
-			bool		ended = run_reaper(db);
+			DlockVisit	visit = run_reaper(db);
 
 			ran = true;
 			now = dlock_clock_now();
-			if (!ended)
+			pg_atomic_write_u32(&db->visit, visit);
+			if (visit == DLOCK_VISIT_GOOD)
+				pg_atomic_write_u64(&db->visited, (uint64) now);
+			else
 			{
 				/* it may have taken the due time and done nothing about it */
 				db->not_before = now + RETRY_US;

@@ -41,6 +41,7 @@
 #include "lock.h"
 #include "session.h"
 #include "shmem.h"
+#include "standby.h"
 #include "store.h"
 #include "version.h"
 #include "wait.h"
@@ -224,7 +225,7 @@ try_once(const DlockKey *key, const DlockRequest *request,
 
 		if (verdict.action == DLOCK_DO_GRANT)
 		{
-			dlock_xact_require_sync();
+			dlock_standby_require();
 			dlock_version_prepare(&store);
 		}
 

@@ -80,6 +80,8 @@ startup(void)
 			pg_atomic_init_u64(&db->due, DLOCK_NEVER);
 			pg_atomic_init_u32(&db->events, 0);
 			pg_atomic_init_u32(&db->reap_xid, InvalidTransactionId);
+			pg_atomic_init_u32(&db->visit, DLOCK_VISIT_GOOD);
+			pg_atomic_init_u64(&db->visited, 0);
 		}
 		for (int i = 0; i < DLOCK_HINTS; i++)
 			pg_atomic_init_u64(&dlock_shmem->hints[i], 0);
@@ -162,6 +164,8 @@ dlock_shmem_database(Oid dboid)
 		pg_atomic_write_u64(&db->due, DLOCK_NEVER);
 		pg_atomic_write_u32(&db->events, 0);
 		pg_atomic_write_u32(&db->reap_xid, InvalidTransactionId);
+		pg_atomic_write_u32(&db->visit, DLOCK_VISIT_GOOD);
+		pg_atomic_write_u64(&db->visited, 0);
 		db->not_before = 0;
 		db->next_block = 0;
 		db->pass_ended = false;

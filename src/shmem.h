@@ -17,6 +17,13 @@
 #define DLOCK_MAX_DATABASES		1024
 #define DLOCK_HINTS				(1 << 18)	/* 8 bytes each */
 
+typedef enum DlockVisit
+{
+	DLOCK_VISIT_GOOD,			/* or none yet */
+	DLOCK_VISIT_NO_WORKER,		/* max_worker_processes are running */
+	DLOCK_VISIT_FAILED			/* it ended with an error */
+} DlockVisit;
+
 /*
  * What is known of one database.  A slot is given to a database by its first
  * use and taken back when the database is gone, so a backend may keep the
@@ -37,6 +44,10 @@ typedef struct DlockDatabase
 
 	/* the reaper's transaction while it deletes, else InvalidTransactionId */
 	pg_atomic_uint32 reap_xid;
+
+	/* how the visits of the reaper go; set by the launcher */
+	pg_atomic_uint32 visit;		/* DlockVisit, of the last one */
+	pg_atomic_uint64 visited;	/* lease time of the last good one, or 0 */
 
 	/* of the launcher and the one worker that it runs at a time */
 	int64		not_before;		/* lease time; no pass before that */

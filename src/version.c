@@ -28,6 +28,8 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
@@ -35,6 +37,7 @@
 #include "common/hashfn.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
@@ -140,6 +143,45 @@ dlock_version_prepare(const DlockStore *store)
 			pg_atomic_write_u64(&db->incarnation, incarnation);
 	}
 	UnlockRelationOid(store->incarnation, ShareUpdateExclusiveLock);
+}
+
+/*
+ * The one row of a sequence, which belongs to no transaction.  Without a
+ * snapshot and its predicate locks, and without a right to the sequence.
+ */
+static bool
+read_sequence(Oid relid, int64 *last)
+{
+	Relation	rel = relation_open(relid, AccessShareLock);
+	Buffer		buffer = ReadBuffer(rel, 0);
+	Page		page;
+	HeapTupleData tuple;
+	Form_pg_sequence_data form;
+	bool		is_called;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	tuple.t_data = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, FirstOffsetNumber));
+	form = (Form_pg_sequence_data) GETSTRUCT(&tuple);
+	*last = form->last_value;
+	is_called = form->is_called;
+	UnlockReleaseBuffer(buffer);
+	relation_close(rel, AccessShareLock);
+	return is_called;
+}
+
+/* Where the versions stand.  A standby always leaps when it is promoted. */
+void
+dlock_version_look(const DlockStore *store, bool in_recovery,
+				   DlockVersions *versions)
+{
+	int64		incarnation = 0;
+	bool		known = read_sequence(store->incarnation, &incarnation);
+
+	versions->last = 0;
+	versions->drawn = read_sequence(store->versions, &versions->last);
+	versions->leaps = known &&
+		(in_recovery || (uint64) incarnation != current_incarnation(store));
 }
 
 int64

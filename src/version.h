@@ -10,6 +10,16 @@
 
 #include "store.h"
 
+/* Where the versions of a database stand. */
+typedef struct DlockVersions
+{
+	bool		drawn;			/* has there ever been one? */
+	int64		last;
+	bool		leaps;			/* the next one leaps ahead first */
+} DlockVersions;
+
+extern void dlock_version_look(const DlockStore *store, bool in_recovery,
+							   DlockVersions *versions);
 extern void dlock_version_prepare(const DlockStore *store);
 extern int64 dlock_version_next(const DlockStore *store);
 

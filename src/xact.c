@@ -30,8 +30,6 @@
 
 #include "access/xact.h"
 #include "executor/instrument.h"
-#include "replication/syncrep.h"
-#include "replication/walsender.h"
 #include "storage/shmem.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -39,6 +37,7 @@
 #include "guc.h"
 #include "session.h"
 #include "shmem.h"
+#include "standby.h"
 #include "wait.h"
 #include "xact.h"
 
@@ -67,12 +66,6 @@ static int	nnotes = 0;
 static int	maxnotes = 0;
 
 #define KEEP_NOTES	1024
-
-static bool
-standbys_defined(void)
-{
-	return SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
-}
 
 /* Bracket every lock operation with these two. */
 void
@@ -217,7 +210,7 @@ pre_commit(void)
 {
 	int			must_last = DLOCK_WROTE_GRANT;
 
-	if (standbys_defined())
+	if (dlock_standby_defined())
 		must_last |= DLOCK_WROTE_RENEWAL;
 
 	if (xact.wrote & must_last)
@@ -303,36 +296,4 @@ dlock_xact_init(void)
 {
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(subxact_callback, NULL);
-}
-
-/*
- * dlock.require_sync: refuse to grant what a failover would lose.  A standby
- * may still go away between here and the commit; that commit then waits for
- * it, and is not acknowledged.
- */
-void
-dlock_xact_require_sync(void)
-{
-	SyncRepStandbyData *standbys;
-	int			confirming;
-
-	if (!dlock_require_sync)
-		return;
-
-	if (!standbys_defined() || SyncRepConfig == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot grant a lock without a synchronous standby"),
-				 errdetail("\"dlock.require_sync\" is on and \"synchronous_standby_names\" is empty."),
-				 errhint("Set synchronous_standby_names on this server, or turn dlock.require_sync off.")));
-
-	confirming = SyncRepGetCandidateStandbys(&standbys);
-	if (confirming < SyncRepConfig->num_sync)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("could not grant a lock: no synchronous standby confirms commits"),
-				 errdetail("\"dlock.require_sync\" is on; %d of %d synchronous standbys are streaming.",
-						   confirming, SyncRepConfig->num_sync),
-				 errhint("Bring the standby back (see pg_stat_replication), or turn dlock.require_sync off.")));
-	pfree(standbys);
 }

@@ -26,6 +26,5 @@ extern void dlock_xact_unnote(int note);
 extern void dlock_xact_noted(int note, bool wakes_turn, bool wakes_change,
 							 int64 expires);
 extern void dlock_xact_report_due(int64 when);
-extern void dlock_xact_require_sync(void);
 
 #endif							/* DLOCK_XACT_H */

@@ -19,28 +19,6 @@ my $standby = new_standby($primary, 'standby');
 my $ahead = new_standby($primary, 'ahead', env => { faketime_env(FAKETIME => '+1h') });
 my $behind = new_standby($primary, 'behind', env => { faketime_env(FAKETIME => '-1h') });
 
-sub promote
-{
-	my ($node) = @_;
-
-	$node->promote;
-	$node->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()')
-	  or die 'the standby is not promoted';
-	return;
-}
-
-# A standby that gets nothing from here on.
-sub cut_off
-{
-	my ($node) = @_;
-
-	$node->safe_psql('postgres', "ALTER SYSTEM SET primary_conninfo = ''");
-	$node->reload;
-	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM pg_stat_wal_receiver')
-	  or die 'the WAL receiver does not stop';
-	return;
-}
-
 my %version;
 foreach my $key ('long', 'stale')
 {

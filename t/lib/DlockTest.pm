@@ -16,6 +16,7 @@ our @EXPORT = qw(
   new_node new_standby session end_session ask complaint fails_with
   wait_until pid_of add_extension_in background_answer
   faketime_env locks_of
+  make_synchronous cut_off reconnect promote until_sync_waits
 );
 
 # A server with dlock.  The reaper is off unless the test is about it, so that
@@ -60,6 +61,68 @@ sub new_standby
 		$node->start unless $params{stopped};
 	}
 	return $node;
+}
+
+# Commits of the primary wait for that standby from here on.
+sub make_synchronous
+{
+	my ($primary, $standby) = @_;
+	my $name = $standby->name;
+
+	$primary->safe_psql('postgres', "SET synchronous_commit = local; ALTER SYSTEM SET synchronous_standby_names = '$name'");
+	$primary->reload;
+	wait_until(
+		"$name is synchronous, and commits wait for it",
+		sub {
+			return $primary->safe_psql('postgres',
+				"SELECT name || ' ' || status FROM dlock_health() WHERE name ~ '^(synchronous_standby_names|standbys)\$' ORDER BY name") eq
+			  "standbys ok\nsynchronous_standby_names ok";
+		});
+	return;
+}
+
+# A standby that gets nothing from here on; what the primary sends to its
+# socket does not arrive later either.
+sub cut_off
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET primary_conninfo = ''");
+	$node->reload;
+	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM pg_stat_wal_receiver')
+	  or die 'the WAL receiver does not stop';
+	return;
+}
+
+sub reconnect
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET primary_conninfo');
+	$node->reload;
+	return;
+}
+
+sub promote
+{
+	my ($node) = @_;
+
+	$node->promote;
+	$node->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()')
+	  or die 'the standby is not promoted';
+	return;
+}
+
+# Wait until so many commits wait for a synchronous standby.
+sub until_sync_waits
+{
+	my ($node, $count, $condition) = @_;
+
+	$condition //= 'true';
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = $count FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND $condition")
+	  or die "there are not $count who wait for the standby";
+	return;
 }
 
 sub add_extension_in

@@ -1,0 +1,41 @@
+/*-------------------------------------------------------------------------
+ *
+ * standby.h
+ *	  The standbys of this server: which there are, and who confirms commits.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_STANDBY_H
+#define DLOCK_STANDBY_H
+
+#include "access/xlogdefs.h"
+
+/* What commits wait for, as of now. */
+typedef struct DlockSync
+{
+	bool		defined;		/* synchronous_standby_names is not empty */
+	bool		in_effect;		/* and commits wait for those */
+	bool		quorum;			/* ANY, rather than FIRST */
+	int			required;		/* how many must confirm */
+	int			confirming;		/* how many could */
+	int			strangers;		/* how many would, and must not be believed */
+} DlockSync;
+
+/* A standby that is connected. */
+typedef struct DlockStandby
+{
+	const char *name;			/* application_name; NULL if it has just gone */
+	const char *state;			/* "streaming" and so on */
+	const char *role;			/* "sync", "quorum", "potential", "async" */
+	bool		streaming;
+	bool		stranger;		/* it has WAL that we have not */
+	XLogRecPtr	flushed;		/* what it has confirmed, or invalid */
+} DlockStandby;
+
+extern bool dlock_standby_defined(void);
+extern void dlock_standby_look(DlockSync *sync);
+extern void dlock_standby_require(void);
+extern bool dlock_standby_confirms(XLogRecPtr lsn, int timeout_ms);
+extern DlockStandby *dlock_standby_list(int *count);
+
+#endif							/* DLOCK_STANDBY_H */
