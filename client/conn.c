@@ -4,10 +4,11 @@
  *	  One connection to one of the servers.
  *
  * This is the only file that talks to servers through libpq (target.c has it
- * parse a string), and it never blocks: whoever uses a connection polls the
- * descriptor that dlock_conn_fd() names until dlock_conn_until(), and calls
- * dlock_conn_step().  So every wait has the deadline of the one who waits, and
- * one thread can look after more than the network.
+ * parse a string, answer.c reads results), and it never blocks: whoever uses a
+ * connection polls the descriptor that dlock_conn_fd() names until
+ * dlock_conn_until(), and calls dlock_conn_step().  So every wait has the
+ * deadline of the one who waits, and one thread can look after more than the
+ * network.
  *
  * The list of hosts is walked here and not by libpq: libpq has no timeout in
  * its non-blocking mode, so a host that does not answer would keep it from
@@ -47,21 +48,23 @@ struct DlockConn
 	int64_t		default_ttl;
 	bool		direct;			/* no pooler in between */
 	PGresult   *result;			/* of the statement */
+	bool		unconfirmed;	/* it may be lost in a failover */
 	dlock_error error;
 	bool		retry;
 	DlockNotified notified;
 	void	   *notified_arg;
 };
 
-struct DlockAnswer
-{
-	PGresult   *result;
-};
-
+/*
+ * The warnings that hear_notice() is after must not be turned off; with a
+ * pooler in between that is up to the administrator.
+ */
 static const char lookup_sql[] =
 "SELECT pg_catalog.quote_ident(n.nspname), pg_catalog.pg_backend_pid(),"
 " (SELECT EXTRACT(EPOCH FROM LEAST(pg_catalog.current_setting('dlock.default_ttl', true)::pg_catalog.interval,"
-" pg_catalog.current_setting('dlock.max_ttl', true)::pg_catalog.interval))::pg_catalog.float8)"
+" pg_catalog.current_setting('dlock.max_ttl', true)::pg_catalog.interval))::pg_catalog.float8),"
+" CASE pg_catalog.current_setting('client_min_messages') WHEN 'error'"
+" THEN pg_catalog.set_config('client_min_messages', 'warning', false) END"
 " FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
 " WHERE e.extname OPERATOR(pg_catalog.=) 'dlock' AND n.oid OPERATOR(pg_catalog.=) e.extnamespace";
 
@@ -278,12 +281,22 @@ no_memory(DlockConn *conn)
 	dlock_conn_close(conn);
 }
 
-/* Notices are nobody's business here, and libpq would print them. */
+/*
+ * Notices are nobody's business here, and libpq would print them.  But for
+ * one: when somebody cancels a commit that waits for the synchronous standby,
+ * the server answers as if all were well, with a warning before it.  That is
+ * no confirmation: a failover would lose what the answer says.  Its text is
+ * translated and its code is that of any warning, so it is known by where it
+ * comes from, which servers always tell.
+ */
 static void
-swallow_notice(void *arg, const PGresult *result)
+hear_notice(void *arg, const PGresult *result)
 {
-	(void) arg;
-	(void) result;
+	DlockConn  *conn = arg;
+	const char *source = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
+
+	if (source != NULL && strcmp(source, "SyncRepWaitForLSN") == 0)
+		conn->unconfirmed = true;
 }
 
 static void
@@ -332,7 +345,7 @@ start_address(DlockConn *conn, int64_t now)
 		return;
 	}
 	PQsetErrorVerbosity(conn->pg, PQERRORS_VERBOSE);
-	PQsetNoticeReceiver(conn->pg, swallow_notice, NULL);
+	PQsetNoticeReceiver(conn->pg, hear_notice, conn);
 	conn->until = dlock_later(now, conn->connect_ms);
 	if (PQstatus(conn->pg) == CONNECTION_BAD)
 	{
@@ -432,6 +445,14 @@ address_silent(DlockConn *conn, int64_t now)
  * Statements
  */
 
+static bool
+succeeded(const PGresult *result)
+{
+	ExecStatusType status = PQresultStatus(result);
+
+	return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
+}
+
 /*
  * Read and write what can be without blocking.  -1: the connection is broken,
  * and conn->error says so; 1: the answer is complete, in conn->result.
@@ -456,11 +477,20 @@ transfer(DlockConn *conn, short revents)
 
 		if (result == NULL)
 			return 1;
-		/* the first tells why; what follows is that the connection is gone */
-		if (conn->result == NULL)
-			conn->result = result;
-		else
+
+		/*
+		 * An error after a result is that of the commit, or the end of the
+		 * connection before there was word of it: what the result says may
+		 * never have come about.  Of several errors the first tells why; what
+		 * follows is that the connection is gone.
+		 */
+		if (conn->result != NULL && !succeeded(conn->result))
 			PQclear(result);
+		else
+		{
+			PQclear(conn->result);
+			conn->result = result;
+		}
 	}
 	return 0;
 }
@@ -668,6 +698,7 @@ dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
 
 	dlock_error_clear(&conn->error);
 	conn->retry = false;
+	conn->unconfirmed = false;
 	sent = PQsendQueryParams(conn->pg, text.data, nparams, NULL, params, NULL, NULL, 0);
 	dlock_string_free(&text);
 	if (!sent)
@@ -687,12 +718,18 @@ DlockAnswer *
 dlock_conn_take(DlockConn *conn)
 {
 	PGresult   *result = conn->result;
-	ExecStatusType status = PQresultStatus(result);
 	DlockAnswer *answer = NULL;
 
 	conn->result = NULL;
 	conn->state = DLOCK_CONN_READY;
-	if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK)
+	if (conn->unconfirmed)
+	{
+		/* asked again, it waits for the standby again */
+		dlock_fail(&conn->error, DLOCK_UNREACHABLE,
+				   "the wait for a synchronous standby was cancelled");
+		conn->retry = true;
+	}
+	else if (succeeded(result))
 	{
 		answer = malloc(sizeof(DlockAnswer));
 		if (answer != NULL)
@@ -749,41 +786,4 @@ bool
 dlock_conn_same_server(const DlockConn *a, const DlockConn *b)
 {
 	return a->host == b->host;
-}
-
-/*
- * Answers
- */
-
-int
-dlock_answer_rows(const DlockAnswer *answer)
-{
-	return PQntuples(answer->result);
-}
-
-/* NULL for null. */
-const char *
-dlock_answer_get(const DlockAnswer *answer, int row, int column)
-{
-	if (row >= PQntuples(answer->result) || PQgetisnull(answer->result, row, column))
-		return NULL;
-	return PQgetvalue(answer->result, row, column);
-}
-
-/* 0 for null. */
-int64_t
-dlock_answer_int(const DlockAnswer *answer, int row, int column)
-{
-	const char *text = dlock_answer_get(answer, row, column);
-
-	return text != NULL ? strtoll(text, NULL, 10) : 0;
-}
-
-void
-dlock_answer_free(DlockAnswer *answer)
-{
-	if (answer == NULL)
-		return;
-	PQclear(answer->result);
-	free(answer);
 }

@@ -11,6 +11,7 @@
  *	  orphan.c		grants that nobody knows of
  *	  request.c		one question to the server, retried until it is answered
  *	  conn.c		one connection, never blocking; the only one who talks to libpq
+ *	  answer.c		what a server answered
  *	  target.c		the connection string, taken apart
  *	  resolve.c		names of hosts, without blocking
  *	  util.c		clock, randomness, errors, strings
@@ -136,7 +137,10 @@ typedef enum DlockConnState
 typedef struct DlockConn DlockConn;
 
 /* An answer without an error. */
-typedef struct DlockAnswer DlockAnswer;
+typedef struct DlockAnswer
+{
+	struct pg_result *result;	/* a PGresult */
+} DlockAnswer;
 
 /* of a notification on channel dlock */
 typedef void (*DlockNotified) (void *arg, const char *payload);
@@ -165,6 +169,9 @@ extern const dlock_error *dlock_conn_error(const DlockConn *conn, bool *retry);
 /* In state DONE: the answer, or NULL if it was an error.  Now it is READY. */
 extern DlockAnswer *dlock_conn_take(DlockConn *conn);
 
+/*
+ * answer.c
+ */
 extern int	dlock_answer_rows(const DlockAnswer *answer);
 extern const char *dlock_answer_get(const DlockAnswer *answer, int row, int column);
 extern int64_t dlock_answer_int(const DlockAnswer *answer, int row, int column);
@@ -301,6 +308,7 @@ extern void dlock_keepalive_wake(dlock_handle *handle);
 extern bool dlock_in_callback(dlock_handle *handle);
 extern void dlock_keepalive_add(dlock_lock *lock);	/* mutex */
 extern void dlock_keepalive_remove(dlock_lock *lock);	/* mutex */
+extern bool dlock_keepalive_wait(dlock_handle *handle, int64_t until);	/* mutex */
 extern bool dlock_keepalive_hold_off(dlock_lock *lock, int64_t until);	/* mutex */
 extern void dlock_keepalive_renewed(dlock_lock *lock, int64_t sent_at); /* mutex */
 extern void dlock_keepalive_lost(dlock_lock *lock, dlock_reason reason);	/* mutex */
@@ -308,10 +316,12 @@ extern void dlock_keepalive_gone(dlock_lock *lock, const char *state);	/* mutex 
 extern bool dlock_keepalive_overdue(dlock_lock *lock, int64_t now); /* mutex */
 
 /*
- * orphan.c; all but the first need the mutex
+ * orphan.c; all but the first two need the mutex
  */
 extern void dlock_orphans_add(dlock_handle *handle, const char *key,
 							  const char *owner, int64_t ttl_ms);
+extern bool dlock_orphans_forget(dlock_handle *handle, const char *key,
+								 const char *owner, int64_t until);
 extern bool dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now);
 extern void dlock_orphans_landed(dlock_handle *handle, const DlockAnswer *answer,
 								 int64_t now);

@@ -160,6 +160,28 @@ dlock_keepalive_remove(dlock_lock *lock)
 		lock->next->prev = lock->prev;
 }
 
+/* Wait for the thread to get something done; false: the time is up. */
+bool
+dlock_keepalive_wait(dlock_handle *handle, int64_t until)
+{
+	struct timespec ts;
+	int64_t		now = dlock_now();
+	int64_t		left = dlock_min(until - now, 60000);
+
+	if (now >= until)
+		return false;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	ts.tv_sec += left / 1000;
+	ts.tv_nsec += left % 1000 * 1000000;
+	if (ts.tv_nsec >= 1000000000)
+	{
+		ts.tv_sec++;
+		ts.tv_nsec -= 1000000000;
+	}
+	pthread_cond_timedwait(&handle->changed, &handle->mutex, &ts);
+	return true;
+}
+
 /*
  * No renewal until held_off is taken back, and none is under way, nor an
  * event if there are to be no more: true.  False: the time is up.
@@ -169,23 +191,8 @@ dlock_keepalive_hold_off(dlock_lock *lock, int64_t until)
 {
 	lock->held_off++;
 	while (lock->index >= 0 || (lock->in_callback && lock->silent))
-	{
-		struct timespec ts;
-		int64_t		now = dlock_now();
-		int64_t		left = dlock_min(until - now, 60000);
-
-		if (now >= until)
+		if (!dlock_keepalive_wait(lock->handle, until))
 			return false;
-		clock_gettime(CLOCK_MONOTONIC, &ts);
-		ts.tv_sec += left / 1000;
-		ts.tv_nsec += left % 1000 * 1000000;
-		if (ts.tv_nsec >= 1000000000)
-		{
-			ts.tv_sec++;
-			ts.tv_nsec -= 1000000000;
-		}
-		pthread_cond_timedwait(&lock->handle->changed, &lock->handle->mutex, &ts);
-	}
 	return true;
 }
 

@@ -317,6 +317,11 @@ acquire(dlock_handle *handle, dlock_lock *lock, const dlock_options *options,
 	params[6] = options->force ? "t" : "f";
 	params[7] = options->session ? "t" : "f";
 
+	if (options->owner != NULL &&
+		!dlock_orphans_forget(handle, lock->key, lock->owner, until))
+		return dlock_fail(err, DLOCK_TIMEOUT,
+						  "a release of lock \"%s\" has no answer from the server", lock->key);
+
 	for (;;)
 	{
 		bool		waits = options->wait_ms != 0;
@@ -341,8 +346,13 @@ acquire(dlock_handle *handle, dlock_lock *lock, const dlock_options *options,
 			lock->version = dlock_answer_int(request.answer, 0, 0);
 			dlock_answer_free(request.answer);
 			if (lock->version == 0)
+			{
+				/* perhaps by our own first try, which had no answer */
+				if (request.in_doubt)
+					dlock_orphans_add(handle, lock->key, lock->owner, lock->ttl_ms);
 				return dlock_fail(err, DLOCK_BUSY, "lock \"%s\" is held by somebody else",
 								  lock->key);
+			}
 			status = confirm(lock, request.sent_at, timeout_ms, until, err);
 			if (status == DLOCK_OK)
 				return DLOCK_OK;

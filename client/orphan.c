@@ -81,6 +81,33 @@ dlock_orphans_drop(dlock_handle *handle, int64_t now)
 }
 
 /*
+ * The same owner asks for the key once more, and means to keep it: do not
+ * release it any more.  What is in flight might be worked on after the new
+ * grant, so wait for it; false: it has no answer by then.
+ */
+bool
+dlock_orphans_forget(dlock_handle *handle, const char *key, const char *owner,
+					 int64_t until)
+{
+	DlockOrphan **at;
+	bool		good = true;
+
+	pthread_mutex_lock(&handle->mutex);
+	for (at = &handle->orphans; good && *at != NULL;)
+		if (strcmp((*at)->key, key) != 0 || strcmp((*at)->owner, owner) != 0)
+			at = &(*at)->next;
+		else if ((*at)->in_flight)
+		{
+			good = dlock_keepalive_wait(handle, until);
+			at = &handle->orphans;
+		}
+		else
+			drop(at);
+	pthread_mutex_unlock(&handle->mutex);
+	return good;
+}
+
+/*
  * Those in flight have landed, with an answer or without.  One that was not
  * there may yet come, if its request is slower than we are: again later.
  */

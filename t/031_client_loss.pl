@@ -194,6 +194,55 @@ is($a->answer->{status}, 'unreachable', 'a wait without limit ends without a ser
 $proxy->leave;
 $a->ask('close');
 
+#
+# An answer that is there before its commit, and the server is gone in between:
+# nothing has been granted
+#
+
+foreach my $case ([ 'dlock_acquire', 0 ], [ 'dlock_lock', 60000 ])
+{
+	my ($function, $wait) = @$case;
+
+	$proxy = proxy($node, cut => qr/$function/);
+	$a->ask('open', conninfo($node, host => $proxy->{host}, port => $proxy->{port}), timeout => 60000);
+	$lock = $a->ask('acquire', $function, ttl => 600000, wait => $wait);
+	is($lock->{status}, 'ok', "$function: asked again, and granted");
+	is(on_server($function), $lock->{version}, "$function: what was granted, not what was answered first");
+	$proxy->leave;
+	$a->ask('close');
+}
+
+$proxy = proxy($node, cut => qr/dlock_refresh/);
+$a->ask('open', conninfo($node, host => $proxy->{host}, port => $proxy->{port}), timeout => 60000);
+$lock = $a->ask('acquire', 'cut', ttl => 600000);
+is($a->ask('refresh', 'cut', ttl => 1200000)->{status}, 'ok', 'refreshed');
+is($node->safe_psql('postgres', "SELECT ttl FROM dlock_locks WHERE key = 'cut'"), '00:20:00', 'and that is so');
+$proxy->leave;
+$a->ask('close');
+
+#
+# Who asks again under the name of a request that had no answer wants to keep
+# what he gets: the library does not release it behind his back.  It does so at
+# growing intervals; another request without an answer shows when.
+#
+
+$proxy = proxy($node, swallow => qr/dlock_acquire.*(?:again|clock)/s, times => 2);
+$a->ask('open', conninfo($node, host => $proxy->{host}, port => $proxy->{port}), timeout => 60000);
+foreach my $key ('again', 'clock')
+{
+	like($a->ask('acquire', $key, owner => $key, ttl => 600000, timeout => 100)->{status},
+		qr/^(timeout|unreachable)$/, "$key: no answer");
+}
+$lock = $a->ask('acquire', 'again', owner => 'again', ttl => 600000);
+is($lock->{status}, 'ok', 'asked again, and granted');
+$node->safe_psql('postgres', "SELECT dlock_acquire('clock', '10 min', owner => 'clock')");
+$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM dlock_locks WHERE key = 'clock'")
+  or die 'nothing is released';
+is(on_server('again'), $lock->{version}, 'and kept');
+is($a->ask('release', 'again')->{status}, 'ok', 'until it is released');
+$proxy->leave;
+$a->ask('close');
+
 is($_->finish, '', 'nothing was printed') foreach $a, $b;
 $node->stop;
 

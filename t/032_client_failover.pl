@@ -79,7 +79,12 @@ is($_->finish, '', 'nothing was printed') foreach $a, $b, $w;
 my $node = $standby;
 $a = driver(conninfo($node));
 $lock = $a->ask('acquire', 'restart', ttl => 60000, renew => 1);
-$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'libdlock'");
+cmp_ok(
+	$node->safe_psql(
+		'postgres', q{
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+ WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()}),
+	'>', 0, 'connections are cut');
 is($a->ask('check', 'restart')->{status}, 'ok', 'connections that were cut are made anew');
 $node->restart;
 is($a->ask('refresh', 'restart', timeout => 100000)->{status}, 'ok', 'after a restart');
@@ -91,6 +96,61 @@ cmp_ok($down->{ms}, '<', 5500, 'in time');
 $node->start;
 is($a->ask('release', 'restart', timeout => 100000)->{status}, 'ok', 'released');
 is($a->events, '', 'nothing was lost');
+is($a->finish, '', 'nothing was printed');
+
+#
+# A commit whose wait for the synchronous standby was cancelled is reported as
+# done, and may be undone by a failover: it must not count as an answer
+#
+
+my $waiting = "wait_event = 'SyncRep'";
+my $pid;
+$node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'\n");
+$node->reload;
+$node->poll_query_until('postgres', "SHOW synchronous_standby_names", 'nobody') or die 'not reloaded';
+# it is the checkpointer that lets commits wait
+$node->safe_psql('postgres', 'CHECKPOINT');
+$a = driver(conninfo($node) . " options='-c client_min_messages=error'");
+$a->send('acquire', 'unsure', ttl => 600000, timeout => 100000);
+wait_until(
+	'the commit waits',
+	sub {
+		$pid = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE $waiting");
+		return $pid ne '';
+	});
+$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
+ok( $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE $waiting AND pid <> $pid"),
+	'a cancelled wait for the standby: asked again, not granted');
+$node->append_conf('postgresql.conf', "synchronous_standby_names = ''\n");
+$node->reload;
+my $sure = $a->answer;
+is($sure->{status}, 'ok', 'granted when the standby has it');
+is($node->safe_psql('postgres', "SELECT version FROM dlock_locks WHERE key = 'unsure'"),
+	$sure->{version}, 'the one grant there is');
+is($a->finish, '', 'nothing was printed');
+
+#
+# A try that had no answer and still waits for its commit is in the way of the
+# next: that is busy, and what comes of it is released
+#
+
+my $proxy = proxy($node);
+$node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'\n");
+$node->reload;
+$node->poll_query_until('postgres', "SHOW synchronous_standby_names", 'nobody') or die 'not reloaded';
+$node->safe_psql('postgres', 'CHECKPOINT');
+$a = driver(conninfo($node, host => "$proxy->{host}," . $node->host, port => "$proxy->{port}," . $node->port));
+$a->send('acquire', 'own', ttl => 600000, timeout => 100000);
+$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE $waiting")
+  or die 'the commit does not wait';
+$proxy->leave;
+is($a->answer->{status}, 'busy', 'the first try is in the way');
+$node->append_conf('postgresql.conf', "synchronous_standby_names = ''\n");
+$node->reload;
+$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock.locks WHERE key = 'own'")
+  or die 'it is not granted';
+ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM dlock_locks WHERE key = 'own'"),
+	'it was granted, and released');
 is($a->finish, '', 'nothing was printed');
 
 #

@@ -61,7 +61,8 @@ sub workout
 	is($a->ask('acquire', '')->{status}, 'invalid', "$what: an error");
 
 	# the connections break, the server is gone, locks are lost
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'libdlock'");
+	like($node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'libdlock'"),
+		qr/^t/, 'its connections are cut');
 	is($a->ask('check', 'x')->{status}, 'ok', "$what: connected again");
 	$proxy->stop;
 	$a->ask('acquire', 'y', timeout => 100);

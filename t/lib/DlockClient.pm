@@ -17,7 +17,7 @@ use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw(client_build client_dir conninfo driver proxy);
 
-my $dir;
+my ($dir, @drivers);
 
 sub client_dir
 {
@@ -52,9 +52,11 @@ sub driver
 	my $self = bless { in => '', out => '', err => '', answers => [], events => [] }, __PACKAGE__;
 
 	$self->{timer} = IPC::Run::timer($PostgreSQL::Test::Utils::timeout_default);
+	delete local $ENV{PGAPPNAME};		# the library has a name of its own
 	$self->{run} = IPC::Run::start(
 		[ @{ $params{under} // [] }, $params{program} // client_dir() . '/test/driver' ],
 		'<', \$self->{in}, '>', \$self->{out}, '2>', \$self->{err}, $self->{timer});
+	push @drivers, $self;
 	my %open = %{ $params{open} // {} };
 	is($self->ask('open', $conninfo, %open)->{status}, 'ok', 'opened') if defined $conninfo;
 	return $self;
@@ -192,16 +194,19 @@ sub finish
 	$self->{in} .= "quit\n";
 	$self->{timer}->start($PostgreSQL::Test::Utils::timeout_default);
 	$self->{run}->finish;
+	$self->{finished} = 1;
 	$self->digest;
 	is($self->{run}->result(0), 0, 'the driver came to a good end');
 	return $self->{err};
 }
 
 # A process between the client and a server, to be stopped: the sockets of
-# both are files.
+# both are files.  cut => the first request that matches is answered, and then
+# the connection breaks before its commit.  swallow => so many "times" a request
+# that matches gets lost.
 sub proxy
 {
-	my ($to) = @_;
+	my ($to, %params) = @_;
 	my $folder = PostgreSQL::Test::Utils::tempdir_short();
 	my $self = bless { host => $folder, port => 5432 }, 'DlockClient::Proxy';
 	my $listener = IO::Socket::UNIX->new(
@@ -213,7 +218,7 @@ sub proxy
 	if ($self->{pid} == 0)
 	{
 		local $SIG{PIPE} = 'IGNORE';
-		eval { forward($listener, $to->host . '/.s.PGSQL.' . $to->port); };
+		eval { forward($listener, $to->host . '/.s.PGSQL.' . $to->port, %params); };
 		POSIX::_exit(0);
 	}
 	close $listener;
@@ -222,9 +227,9 @@ sub proxy
 
 sub forward
 {
-	my ($listener, $to) = @_;
+	my ($listener, $to, %params) = @_;
 	my $select = IO::Select->new($listener);
-	my %other;
+	my (%other, %cut);
 
 	for (;;)
 	{
@@ -246,6 +251,17 @@ sub forward
 			my $to_other = $other{$from};
 			my $n = sysread $from, $bytes, 65536;
 
+			# a Flush in place of the Sync: the answer comes, the commit does not
+			if ($params{cut} && $n && $bytes =~ $params{cut} && $bytes =~ s/S\0\0\0\x04\z/H\0\0\0\x04/)
+			{
+				delete $params{cut};
+				$cut{$to_other} = 1;
+			}
+			my $last = $cut{$from} && $n && $bytes =~ /C\0\0\0.[A-Z]+[ 0-9]*\0\z/s;
+
+			# a request that never arrives
+			if ($params{swallow} && $n && $bytes =~ $params{swallow} && $params{times}-- > 0) { $bytes = ''; }
+
 			while ($n && length $bytes)
 			{
 				my $written = syswrite $to_other, $bytes;
@@ -253,7 +269,7 @@ sub forward
 				if (!$written) { $n = 0; last; }
 				substr $bytes, 0, $written, '';
 			}
-			if (!$n)
+			if (!$n || $last)
 			{
 				$select->remove($from, $to_other);
 				delete @other{ $from, $to_other };
@@ -263,6 +279,19 @@ sub forward
 		}
 	}
 	return;
+}
+
+# A driver may be in the middle of a long call when a test dies.
+END
+{
+	my $status = $?;
+
+	foreach my $self (grep { !$_->{finished} } @drivers)
+	{
+		kill 'CONT', map { $_->{PID} } @{ $self->{run}{KIDS} };
+		eval { $self->{run}->kill_kill(grace => 0); };
+	}
+	$? = $status;
 }
 
 package DlockClient::Proxy;
