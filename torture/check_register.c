@@ -1,0 +1,203 @@
+/*-------------------------------------------------------------------------
+ *
+ * check_register.c
+ *	  The register at the end: each write that was acknowledged is there
+ *	  once, none that was refused is, and no old token came after a new one.
+ *
+ * The number n of a row was given under a lock, so it tells the order of the
+ * writes.  A write came later than its own call and that of each write before
+ * it.  Of these calls the last counts: if a newer grant had been acknowledged
+ * before it, then either the token of that write is too old, or that of a
+ * later row is older than its.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+static uint32_t *grants;		/* of a key, by their completion */
+static uint32_t ngrants;
+
+static int
+compare_rows(const void *a, const void *b)
+{
+	const Row  *x = a;
+	const Row  *y = b;
+
+	if (x->key != y->key)
+		return x->key < y->key ? -1 : 1;
+	if (x->n != y->n)
+		return x->n < y->n ? -1 : 1;
+	return x->line < y->line ? -1 : x->line > y->line;
+}
+
+static int
+compare_grants(const void *a, const void *b)
+{
+	Time		x = history.ops[*(const uint32_t *) a].done;
+	Time		y = history.ops[*(const uint32_t *) b].done;
+
+	return x < y ? -1 : x > y;
+}
+
+static void
+find_grants(uint32_t key)
+{
+	const Key  *the_key = &history.keys[key];
+
+	ngrants = 0;
+	for (uint32_t i = the_key->first; i < the_key->first + the_key->nops; i++)
+		if (history.ops[history.by_key[i]].outcome == OUT_GRANTED)
+		{
+			check_grow(&grants, ngrants, sizeof(uint32_t));
+			grants[ngrants++] = history.by_key[i];
+		}
+	if (ngrants > 1)
+		qsort(grants, ngrants, sizeof(uint32_t), compare_grants);
+}
+
+/* Two rows of one key, and what is wrong with them. */
+static void
+report_rows(const char *what, const Row *a, const Row *b, uint32_t grant)
+{
+	if (!check_violation(FENCE, "The register of key %.*s, row n=%lld with token %lld: %s.",
+						 KEY_ARGS(b->key), (long long) b->n, (long long) b->token, what))
+		return;
+	if (a != NULL)
+	{
+		check_show_line(a->line);
+		if (a->write != NONE)
+			check_show_op(a->write);
+	}
+	check_show_line(b->line);
+	if (b->write != NONE)
+		check_show_op(b->write);
+	if (grant != NONE)
+		check_show_op(grant);
+	check_violation_end();
+}
+
+static void
+report_write(const char *what, uint32_t write, const Row *row)
+{
+	const Op   *op = &history.ops[write];
+
+	if (!check_violation(OUTCOME, "Write %u of client %lld to key %.*s %s.", op->number, CLIENT(op),
+						 KEY_ARGS(op->key), what))
+		return;
+	check_show_op(write);
+	if (row != NULL)
+	{
+		if (op->scratch > 0)
+			check_show_line(history.rows[op->scratch - 1].line);
+		check_show_line(row->line);
+	}
+	check_violation_end();
+}
+
+/* Whose row is it, and may it be there? */
+static void
+check_row(uint32_t i)
+{
+	Row		   *row = &history.rows[i];
+	Op		   *op;
+
+	row->write = NONE;
+	if (row->client < 0)
+		return;
+	row->write = check_find_op(row->client, row->op);
+	if (row->write == NONE || history.ops[row->write].kind != OP_WRITE ||
+		history.ops[row->write].key != row->key ||
+		history.ops[row->write].version != row->token)
+	{
+		if (check_violation(OUTCOME, "The register of key %.*s has a row n=%lld that no call asked for.",
+							KEY_ARGS(row->key), (long long) row->n))
+		{
+			check_show_line(row->line);
+			if (row->write != NONE)
+				check_show_op(row->write);
+			check_violation_end();
+		}
+		row->write = NONE;
+		return;
+	}
+	op = &history.ops[row->write];
+	if (op->scratch > 0)
+		report_write("is in the register twice", row->write, row);
+	else if (op->outcome == OUT_FENCED || op->outcome == OUT_ERROR)
+		report_write(op->outcome == OUT_FENCED ? "was answered fenced, but is in the register" :
+					 "was answered with an error, but is in the register", row->write, row);
+	else if (op->outcome == OUT_OK && op->owner != (uint64_t) row->n)
+		report_write("was answered with another n than the register has", row->write, row);
+	op->scratch = (int64_t) i + 1;
+}
+
+static void
+check_order(uint32_t first, uint32_t last)
+{
+	const Row  *before = NULL;
+	const Row  *called = NULL;	/* the one of those before called last */
+	uint32_t	newest = NONE;	/* grant before that call */
+	uint32_t	g = 0;
+
+	find_grants(history.rows[first].key);
+	for (uint32_t i = first; i < last; i++)
+	{
+		const Row  *row = &history.rows[i];
+		const Op   *op = row->write != NONE ? &history.ops[row->write] : NULL;
+		int64_t		n = before != NULL ? before->n : 0;
+
+		if (row->n == n && before != NULL)
+			report_rows("there are two rows of this n", before, row, NONE);
+		else if (row->n != n + 1)
+			report_rows("rows before it are missing", before, row, NONE);
+		else if (before != NULL && row->token < before->token)
+			report_rows("the row before it has a newer token", before, row, NONE);
+		else if (op != NULL && called != NULL && op->done < history.ops[called->write].called)
+			report_rows("it was complete before a write was called that is before it", called, row, NONE);
+		if (op != NULL && (called == NULL || op->called > history.ops[called->write].called))
+			called = row;
+		before = row;
+
+		if (called == NULL)
+			continue;
+		for (; g < ngrants && history.ops[grants[g]].done < history.ops[called->write].called; g++)
+			if (newest == NONE || history.ops[grants[g]].version > history.ops[newest].version)
+				newest = grants[g];
+		/* what comes after a newer token has been reported above */
+		if (called == row && newest != NONE && row->token < history.ops[newest].version &&
+			!check_may_be_lost(history.ops[newest].called, op->done))
+			report_rows("a newer version had been granted and acknowledged before this write was called",
+						NULL, row, newest);
+	}
+}
+
+void
+check_register(void)
+{
+	uint32_t	first = 0;
+
+	for (uint32_t i = 0; i < history.nops; i++)
+		history.ops[i].scratch = 0;
+	if (history.nrows > 0)
+		qsort(history.rows, history.nrows, sizeof(Row), compare_rows);
+	for (uint32_t i = 0; i < history.nrows; i++)
+		check_row(i);
+	for (uint32_t i = 1; i <= history.nrows; i++)
+		if (i == history.nrows || history.rows[i].key != history.rows[first].key)
+		{
+			check_order(first, i);
+			first = i;
+		}
+
+	for (uint32_t i = 0; i < history.nops; i++)
+	{
+		const Op   *op = &history.ops[i];
+
+		if (op->kind == OP_WRITE && op->outcome == OUT_OK && op->call_line != 0 &&
+			op->scratch == 0 && !check_write_may_be_lost(op->called))
+			report_write("was answered ok, but is not in the register", i, NULL);
+	}
+}
