@@ -120,6 +120,24 @@ ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
 ask($old, 'SELECT count(*) FROM register');
 contend('hot', 3, $level{'read committed'}, 'one key, under an old snapshot');
 contend('many', 2, $level{'repeatable read'}, 'ten keys, under an old snapshot');
+
+# The holder renews, and under the old snapshot hardly ever in place; whoever looks
+# meanwhile, also past a hint, finds the row.
+my $kept = $node->safe_psql('postgres', "SELECT dlock_acquire('kept', '1h')");
+my %look = (
+	refresh => "SELECT 1 / (dlock_refresh('kept', $kept) IS NOT NULL)::int;",
+	check => "SELECT poison('kept', 100), 1 / (dlock_check('kept', $kept) = 'held')::int;",
+	fence => "SELECT poison('kept', 100), dlock_fence('kept', $kept);");
+$node->safe_psql('postgres',
+	"CREATE FUNCTION poison(text, int) RETURNS void LANGUAGE C AS 'dlock', 'dlock_test_poison_hints'");
+append_to_file($node->basedir . "/$_.sql", $look{$_}) foreach keys %look;
+$node->command_ok(
+	[
+		'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-c', 6, '-j', 2, '-T', 4,
+		(map { ('-f', $node->basedir . "/$_.sql") } sort keys %look), 'postgres'
+	],
+	'whoever looks for a row that is being renewed finds it');
+$node->safe_psql('postgres', "SELECT dlock_release('kept', $kept)");
 ask($old, 'COMMIT');
 
 # The reaper removes free rows all the time, so that keys are new again.
