@@ -43,3 +43,16 @@ BEGIN
 	RETURN FOUND;
 END
 $$;
+
+-- The new expiry, or NULL.
+CREATE FUNCTION plain_refresh(k text, v bigint, ttl interval)
+RETURNS timestamptz LANGUAGE plpgsql AS $$
+DECLARE
+	until timestamptz;
+BEGIN
+	UPDATE plain_locks SET expires = clock_timestamp() + ttl
+	WHERE key = k AND version = v AND expires > clock_timestamp()
+	RETURNING expires INTO until;
+	RETURN until;
+END
+$$;

@@ -1,0 +1,160 @@
+# The aims of dlock, and whether a run has reached them.  Ratios are of the
+# medians of interleaved rounds of one run.
+
+package BenchAims;
+
+use strict;
+use warnings FATAL => 'all';
+
+use List::Util qw(min max);
+
+# one(what, aim, factor, at least?, values that were measured)
+sub line
+{
+	my ($what, $aim, $reached, $text, @values) = @_;
+	my @measured = grep { defined } @values;
+
+	return [ $what, $aim, '-', 'not measured' ] if !@measured || @measured < @values;
+	return [ $what, $aim, $text->(@measured), $reached->(@measured) ? 'reached' : '**not reached**' ];
+}
+
+sub ratios
+{
+	return join ', ', map { sprintf '%.2fx', $_ } @_;
+}
+
+# all of them at least that; with "more", more than that
+sub at_least
+{
+	my ($what, $aim, $factor, @values) = @_;
+
+	return line($what, $aim, sub { min(@_) >= $factor }, \&ratios, @values);
+}
+
+sub more_than
+{
+	my ($what, $aim, $factor, @values) = @_;
+
+	return line($what, $aim, sub { min(@_) > $factor }, \&ratios, @values);
+}
+
+sub at_most
+{
+	my ($what, $aim, $factor, @values) = @_;
+
+	return line($what, $aim, sub { max(@_) <= $factor }, \&ratios, @values);
+}
+
+# Of the acquires alone: how many in the time that they took.
+sub grants_a_second
+{
+	my ($data, $label) = @_;
+	my $us = $data->get('batch', $label, 1, 'acquire_us');
+	my $keys = $label =~ /_one$/ ? 1 : 1000;
+
+	return $us ? $keys * 1e6 / $us : undef;
+}
+
+sub divide
+{
+	my ($a, $b) = @_;
+
+	return defined $a && $b ? $a / $b : undef;
+}
+
+sub judge
+{
+	my ($data) = @_;
+	my @lines;
+	my @durable = $data->clients('durable');
+	my @async = grep { $_ >= 8 } $data->clients('async');
+
+	if (@durable)
+	{
+		my $where = 'durable, ' . join(', ', @durable) . ' clients';
+		my $beside = sub {
+			my ($other, $label, @clients) = @_;
+			return map { $data->ratio('durable', $label, $other, $_) } @clients;
+		};
+		my @few = grep { $_ <= 8 } @durable;
+		my @many = grep { $_ >= 32 } @durable;
+
+		push @lines, more_than($where, 'faster than ZooKeeper', 1, $beside->('zookeeper', 'dlock', @durable));
+		push @lines, more_than($where, 'faster than etcd', 1, $beside->('etcd', 'dlock', @durable));
+		push @lines, at_least($where, '1.2x of two bare durable commits', 1.2, $beside->('commit', 'dlock', @durable));
+		push @lines, at_least($where, '2x the plpgsql lock', 2, $beside->('plpgsql', 'dlock', @durable));
+		push @lines, more_than('durable, up to 8 clients', 'faster than Redis, fsync always', 1,
+			$beside->('redis_aof', 'dlock', @few));
+		push @lines, at_least('durable, 32 and 64 clients', '0.6x of Redis, fsync always, one by one', 0.6,
+			$beside->('redis_aof', 'dlock', @many));
+		push @lines, more_than('the same, with a pipeline', 'faster than Redis, fsync always, one by one', 1,
+			$beside->('redis_aof', 'dlock_pipe', @many));
+	}
+	if (@async)
+	{
+		my $where = 'not durable, ' . join(', ', @async) . ' clients';
+
+		foreach my $aim (
+			[ 'commit', 0.85, '0.85x of two bare asynchronous commits' ],
+			[ 'advisory', 0.75, '0.75x of advisory locks' ],
+			[ 'plpgsql', 1.6, '1.6x the plpgsql lock' ])
+		{
+			my ($other, $factor, $text) = @$aim;
+
+			push @lines, at_least($where, $text, $factor,
+				map { $data->ratio('async', 'dlock', $other, $_) } @async);
+		}
+	}
+	if (my @clients = $data->clients('try'))
+	{
+		push @lines, at_least('failed try on a hot key, ' . join(', ', @clients) . ' clients', '0.85x of `SELECT 1`', 0.85,
+			map { $data->ratio('try', 'dlock', 'select_once', $_) } @clients);
+	}
+	foreach my $n (grep { $_ == 32 } $data->clients('wait'))
+	{
+		my $where = "waiting on a hot key, $n clients, durable";
+
+		push @lines, at_least($where, '5x the grants/s of Redis, fsync always, retry 100 ms', 5,
+			$data->ratio('wait', 'dlock', 'redis_aof_retry_100', $n));
+		push @lines, at_most($where, 'worst wait within 3x of the mean', 3,
+			divide(map { $data->get('wait', 'dlock', $n, $_) } qw(max_us mean_us)));
+	}
+	if ($data->clients('batch'))
+	{
+		my $where = 'batch of 1,000 keys';
+		my $grants = grants_a_second($data, 'dlock_batch');
+
+		push @lines, more_than($where, 'more grants/s than Redis pipelined, fsync always', 1,
+			divide($grants, grants_a_second($data, 'redis_aof_pipe')));
+		push @lines, at_least($where, '10x one by one', 10, divide($grants, grants_a_second($data, 'dlock_one')));
+	}
+	if ($data->clients('refresh'))
+	{
+		push @lines, at_least('refresh of 10,000 leases in one statement', '10x one by one', 10,
+			$data->ratio('refresh', 'dlock_batch', 'dlock_one', 1));
+	}
+	foreach my $keys (1, 1000)
+	{
+		my ($first, $last) = $data->ends("snapshot_$keys", 'dlock') or next;
+
+		push @lines, at_least('old snapshot, ' . ($keys == 1 ? 'hot key' : '1,000 keys'),
+			'last 10 s 0.8x of the first 10 s', 0.8, divide($last, $first));
+	}
+	my $live = BenchData::number($data->fact('million_locks')) . ' live rows';
+	foreach my $what ([ 'acquire and release', 'million_cycle' ], [ 'refresh', 'million_refresh' ])
+	{
+		my ($text, $group) = @$what;
+		my @clients = $data->clients($group) or next;
+
+		push @lines, at_most("$live, $text", 'costs at most 1.15x of an empty table', 1.15,
+			map { $data->ratio($group, 'bench', 'million', $_) } @clients);
+	}
+	if (defined(my $cpu = $data->fact('reaper_cpu')))
+	{
+		push @lines, line("$live, the reaper", 'below 5 % of one core when nothing expires',
+			sub { $_[0] < 0.05 }, sub { sprintf '%.1f %%', 100 * $_[0] }, $cpu);
+	}
+	return @lines;
+}
+
+1;
