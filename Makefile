@@ -12,6 +12,7 @@ OBJS = \
 	src/fsm.o \
 	src/funcs.o \
 	src/guc.o \
+	src/health.o \
 	src/hint.o \
 	src/indexes.o \
 	src/launcher.o \
@@ -19,6 +20,7 @@ OBJS = \
 	src/reaper.o \
 	src/session.o \
 	src/shmem.o \
+	src/standby.o \
 	src/store.o \
 	src/trigger.o \
 	src/version.o \
@@ -32,8 +34,8 @@ DATA = $(wildcard sql/dlock--*.sql)
 PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
-REGRESS = install acquire expiry errors xact fence roles many hints
-ISOLATION = try wait fenced_takeover snapshot reindex held_snapshot events recreate
+REGRESS = install acquire expiry errors xact fence roles many hints health
+ISOLATION = try late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 
 EXTRA_CLEAN = test/fsm_test test/fsm_test.o

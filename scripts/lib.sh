@@ -109,7 +109,7 @@ leave() {
 # A copy of the tree without what was built in it.
 copy_tree() {
 	mkdir "$1"
-	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' --exclude=./client/cli/dlock --exclude=libdlock.a --exclude='libdlock.so*' \
+	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' --exclude=./client/cli/dlock --exclude=./torture/check --exclude=./torture/client --exclude=./torture/links --exclude=libdlock.a --exclude='libdlock.so*' \
 		--exclude=./results --exclude=./output_iso --exclude=./tmp_check \
 		--exclude=./tmp_check_iso --exclude=./log --exclude=./build . |
 		tar -C "$1" -xf - --no-same-owner
@@ -161,6 +161,27 @@ copy_postgres() {
 		"$work"/*"$work"/*) ;;
 		*) die "cannot make a copy of the PostgreSQL of $from" ;;
 	esac
+}
+
+# tap <tree> <folder for logs> <tally> <file...>: scripts/tap, in a tree whose
+# dlock is installed
+tap() {
+	as_user env -C "$1" PATH="$bindir:$PATH" \
+		PERL5LIB="$pgxs/src/test/perl:$1" \
+		PG_REGRESS="$pgxs/src/test/regress/pg_regress" \
+		TESTDIR="$work/tap" TESTDATADIR="$work/tap/tmp_check" \
+		TESTLOGDIR="$work/tap/tmp_check/log" \
+		perl scripts/tap "${@:2}"
+}
+
+# pg_regress <tree> regress|isolation <folder for output> <option or test...>
+pg_regress() {
+	local program=regress/pg_regress
+
+	[ "$2" = regress ] || program=isolation/pg_isolation_regress
+	as_user "$pgxs/src/test/$program" --temp-instance="$work/$2" \
+		--temp-config="$1/test/regress.conf" --bindir="$bindir" \
+		--inputdir="$1" --outputdir="$3" --no-locale --encoding=UTF8 "${@:4}"
 }
 
 start_server() {
