@@ -82,7 +82,7 @@ sub ask
 	my ($self, $node, $sql, $seconds) = @_;
 	my ($status, $said) = $self->run(
 		$seconds // 10, "$self->{bindir}/psql", '-X', '-A', '-t', '-q', '-v', 'ON_ERROR_STOP=1',
-		'-d', "host=$self->{work}/sock/$node dbname=postgres user=postgres application_name=nemesis", '-c', $sql);
+		'-d', "host=$self->{work}/sock/$node dbname=postgres user=postgres application_name=nemesis options='-c client_min_messages=error'", '-c', $sql);
 
 	chomp $said;
 	return $status == 0 ? $said : undef;
@@ -344,6 +344,10 @@ sub start
 {
 	my ($self, $node) = @_;
 
+	# Of one that was killed.  Its process id may be in use again, by another
+	# server of this user: PostgreSQL would take that for it.
+	unlink $self->data($node) . '/postmaster.pid', "$self->{work}/sock/$node/.s.PGSQL.5432.lock"
+	  unless $self->postmaster($node);
 	$self->run_or_die(30, 'env', $self->environment($node), "$self->{bindir}/pg_ctl", '-D', $self->data($node),
 		'-l', $self->log_file($node), '-s', '-W', 'start');
 	return;
