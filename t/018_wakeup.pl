@@ -9,7 +9,6 @@ use lib "$FindBin::RealBin/lib";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 use DlockTest;
 use DlockWait;
@@ -44,37 +43,22 @@ my $pid = ask($first, 'SELECT pg_backend_pid()');
 ask($first, 'SAVEPOINT s');
 $version = $holder->ask_it("SELECT dlock_acquire('key', '1h')");
 
-# Should the reader ever be stopped where others cannot go on, it is not for long.
-local $SIG{ALRM} = sub { kill 'CONT', $reader->pid; };
-
 $reader->start('DO $$ BEGIN LOOP PERFORM count(*) FROM dlock_waiters; END LOOP; END $$');
 
-my $waits_for = '';
 my $answer;
-for (my $try = 1; $try <= 1000; $try++)
-{
-	kill 'STOP', $reader->pid;
-	usleep(1000) until slurp_file('/proc/' . $reader->pid . '/stat') =~ /\) T /;
-	alarm 10;
-	$answer = background_answer($first, "SELECT dlock_acquire('key', '1h', wait => '1h');");
-	do
-	{
-		$waits_for = $monitor->ask_it(
-			"SELECT concat_ws(' ', wait_event_type, wait_event) FROM pg_stat_activity WHERE pid = $pid");
-	} until ($waits_for =~ /^Extension|^LWLock dlock$/);
-	note "try $try: $waits_for";
-	last if $waits_for eq 'LWLock dlock';
-
-	# it was not
-	alarm 0;
-	kill 'CONT', $reader->pid;
-	$monitor->ask_it("SELECT pg_cancel_backend($pid)");
-	$answer->();
-	ask($first, 'ROLLBACK TO s');
-}
-is($waits_for, 'LWLock dlock', 'the waiter has looked, and is not in the queue');
+my $stopped = stop_with_lwlock(
+	$node, $reader->pid, $pid,
+	start => sub {
+		$answer = background_answer($first, "SELECT dlock_acquire('key', '1h', wait => '1h');");
+	},
+	else => qr/^Extension/,
+	undo => sub {
+		$monitor->ask_it("SELECT pg_cancel_backend($pid)");
+		$answer->();
+		ask($first, 'ROLLBACK TO s');
+	});
+ok($stopped, 'the waiter has looked, and is not in the queue');
 is($holder->ask_it("SELECT dlock_release('key', $version)"), 'released', 'the key becomes free');
-alarm 0;
 kill 'CONT', $reader->pid;
 is($answer->(), $version + 1, 'the waiter looks again and gets it');
 end_session($first);

@@ -17,6 +17,7 @@ use DlockTest;
 
 our @EXPORT = qw(
   client close_clients until_sql queue_of until_queue until_waiting until_gone
+  waits_for stop_with_lwlock
 );
 
 my $made = 0;
@@ -220,6 +221,46 @@ sub until_waiting
 		"$client->{name} waits for $key",
 		%params);
 	return;
+}
+
+# What a process waits for, as "type event".
+sub waits_for
+{
+	my ($node, $pid) = @_;
+
+	return ask(monitor($node, 'postgres'),
+		"SELECT concat_ws(' ', wait_event_type, wait_event) FROM pg_stat_activity WHERE pid = $pid");
+}
+
+# Stop a backend while it has one of dlock's LWLocks.  That it has is seen from
+# another one, which is set going then and needs the same lock: it waits for that,
+# and not for what "else" matches.  Otherwise it is set going again.  True if it
+# worked; then the backend is to be continued.
+sub stop_with_lwlock
+{
+	my ($node, $pid, $other_pid, %params) = @_;
+
+	# should it have been stopped where others cannot go on, it is not for long
+	my $rang;
+	local $SIG{ALRM} = sub { $rang = 1; kill 'CONT', $pid; };
+
+	for (my $try = 1; $try <= 1000; $try++)
+	{
+		my $event;
+
+		kill 'STOP', $pid;
+		usleep(1000) until slurp_file("/proc/$pid/stat") =~ /\) T /;
+		$rang = 0;
+		alarm 3;
+		$params{start}->();
+		do { $event = waits_for($node, $other_pid) } until ($event =~ /^LWLock dlock$|$params{else}/);
+		alarm 0;
+		note "try $try: $event";
+		return 1 if $event eq 'LWLock dlock' && !$rang;
+		kill 'CONT', $pid;
+		$params{undo}->();
+	}
+	return 0;
 }
 
 # Wait until a process is no more.
