@@ -569,6 +569,15 @@ dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error 
 		status = lost(lock, err);
 	if (status == DLOCK_OK)
 	{
+		bool		shorter = ttl_ms > 0 && ttl_ms < lock->ttl_ms;
+		int64_t		deadline = lock->deadline;
+
+		/* from the moment that it is sent, the shorter one may hold */
+		if (shorter)
+		{
+			lock->deadline = dlock_min(deadline, dlock_now() + dlock_lease_ms(ttl_ms));
+			dlock_keepalive_wake(handle);
+		}
 		until = dlock_min(until, lock->deadline);
 		pthread_mutex_unlock(&handle->mutex);
 		status = ask_refresh(lock, ttl_ms, timeout_ms, until, &request, err);
@@ -579,13 +588,10 @@ dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error 
 			status = lost(lock, err);
 		else if (status == DLOCK_OK)
 			status = refreshed(lock, ttl_ms, &request, err);
-		else if (request.in_doubt && ttl_ms > 0 && ttl_ms < lock->ttl_ms)
-		{
-			/* the shorter one may hold */
-			lock->deadline = dlock_min(lock->deadline,
-									   request.sent_at + dlock_lease_ms(ttl_ms));
+		else if (!request.in_doubt)
+			lock->deadline = deadline;	/* nothing has come of it */
+		else if (shorter)
 			lock->ttl_ms = ttl_ms;
-		}
 		dlock_answer_free(request.answer);
 	}
 	lock->held_off--;

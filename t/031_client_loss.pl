@@ -195,6 +195,22 @@ $proxy->leave;
 $a->ask('close');
 
 #
+# A refresh to a shorter TTL that has no answer: from when it was sent, the
+# lease may be over as soon as that
+#
+
+$proxy = proxy($node);
+$a->ask('open', conninfo($node, host => $proxy->{host}, port => $proxy->{port}), timeout => 60000);
+is($a->ask('acquire', 'shorter', ttl => 600000)->{status}, 'ok', 'acquired');
+$proxy->stop;
+$a->send('refresh', 'shorter', ttl => 1000, timeout => 60000);
+is($a->answer->{status}, 'lost', 'refreshed to a shorter TTL, no answer: lost with that');
+is($a->event('lost', 'shorter')->{reason}, 'deadline', 'and there is an event');
+$proxy->go;
+$proxy->leave;
+$a->ask('close');
+
+#
 # An answer that is there before its commit, and the server is gone in between:
 # nothing has been granted
 #
