@@ -275,9 +275,11 @@ my $hold = <<'END';
 * 1100 done 1 1 acquire granted version=11
 END
 
-border('vanish', 'a refresh finds it gone, or the library has given up', $hold . <<'END');
-* 1200 call 1 2 refresh key=k version=11 ttl=1
-* [1900|1899] done 1 2 refresh lost
+border('vanish', 'a refresh finds it gone, or the library has given up', <<'END');
+* 1000 call 1 1 acquire key=k owner=a ttl=100 wait=0
+* 1100 done 1 1 acquire granted version=11
+* 1200 call 1 2 refresh key=k version=11 ttl=100
+* [90000|89999] done 1 2 refresh lost
 END
 
 border('vanish', 'a write is fenced off', $hold . <<'END');

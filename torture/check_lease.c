@@ -491,8 +491,11 @@ op_called(uint32_t i)
 		return;
 	if (op->kind == OP_REFRESH)
 	{
-		/* in the last tenth of the TTL it may be the library that says "lost" */
-		op->scratch -= (Time) lease->ttl * 1000 / 10;
+		/*
+		 * In the last tenth of the TTL it may be the library that says
+		 * "lost"; it counts whole milliseconds.
+		 */
+		op->scratch -= (Time) lease->ttl * 1000 / 10 + 1000;
 		if (may_count(op))
 			renewal_called(lease, i);
 	}
