@@ -7,11 +7,12 @@
  * pile up, and a lookup through the index walks all of them.  A hint leads
  * straight to the newest one, and spares the index on the ordinary path too.
  *
- * The cache is a direct-mapped array of 64-bit words: 16 bits of the key's
- * hash, and the tuple id.  One word is read and written atomically, without a
- * lock.  A hint may be wrong in every way (evicted, stale, of another key, of
- * a table that has been rewritten since), so store.c checks whatever it leads
- * to; a wrong hint costs a lookup, never a wrong answer.
+ * The cache is an array of 64-bit words: 16 bits of the key's hash, and the
+ * tuple id.  A key's word is one of the eight that make up a line of the
+ * processor's cache.  It is read and written atomically, without a lock.  A
+ * hint may be wrong in every way (evicted, stale, of another key, of a table
+ * that has been rewritten since), so store.c checks whatever it leads to; a
+ * wrong hint costs a lookup, never a wrong answer.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,7 +27,12 @@
 #include "hint.h"
 #include "shmem.h"
 
+/* 16 bits of tag, 32 of block, 16 of offset, which is never 0 */
 #define TAG_MASK	UINT64CONST(0xFFFF000000000000)
+#define EMPTY		UINT64CONST(0)
+
+/* words a line */
+#define WAYS		8
 
 uint64
 dlock_hint_hash(const char *key, int keylen)
@@ -35,27 +41,53 @@ dlock_hint_hash(const char *key, int keylen)
 							   MyDatabaseId);
 }
 
+static pg_atomic_uint64 *
+line_of(uint64 hash)
+{
+	return &dlock_shmem->hints[hash % (DLOCK_HINTS / WAYS) * WAYS];
+}
+
 bool
 dlock_hint_get(uint64 hash, ItemPointer tid)
 {
-	uint64		word = pg_atomic_read_u64(&dlock_shmem->hints[hash % DLOCK_HINTS]);
-	OffsetNumber offset = (OffsetNumber) (word & 0xFFFF);
+	pg_atomic_uint64 *line = line_of(hash);
 
-	if ((word & TAG_MASK) != (hash & TAG_MASK) || !OffsetNumberIsValid(offset))
-		return false;
-	ItemPointerSet(tid, (BlockNumber) ((word >> 16) & 0xFFFFFFFF), offset);
-	return true;
+	for (int way = 0; way < WAYS; way++)
+	{
+		uint64		word = pg_atomic_read_u64(&line[way]);
+
+		if (word != EMPTY && (word & TAG_MASK) == (hash & TAG_MASK))
+		{
+			ItemPointerSet(tid, (BlockNumber) ((word >> 16) & 0xFFFFFFFF),
+						   (OffsetNumber) (word & 0xFFFF));
+			return true;
+		}
+	}
+	return false;
 }
 
+/*
+ * In the place of the key's old word, or of an empty one, or else of the one
+ * that the hash names.  Two at once may take two places; the first counts.
+ */
 void
 dlock_hint_set(uint64 hash, ItemPointer tid)
 {
-	/* 16 bits of tag, 32 of block, 16 of offset */
+	pg_atomic_uint64 *line = line_of(hash);
+	int			place = (int) ((hash >> 40) % WAYS);
 	uint64		word = hash & TAG_MASK;
 
 	word |= (uint64) ItemPointerGetBlockNumber(tid) << 16;
 	word |= ItemPointerGetOffsetNumber(tid);
-	pg_atomic_write_u64(&dlock_shmem->hints[hash % DLOCK_HINTS], word);
+
+	for (int way = WAYS - 1; way >= 0; way--)
+	{
+		uint64		old = pg_atomic_read_u64(&line[way]);
+
+		if (old == EMPTY || (old & TAG_MASK) == (hash & TAG_MASK))
+			place = way;
+	}
+	pg_atomic_write_u64(&line[place], word);
 }
 
 PG_FUNCTION_INFO_V1(dlock_test_poison_hints);

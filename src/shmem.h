@@ -58,6 +58,9 @@ typedef struct DlockDatabase
 
 typedef struct DlockShmem
 {
+	/* see hint.c; at the beginning, which is aligned to a cache line */
+	pg_atomic_uint64 hints[DLOCK_HINTS];
+
 	/* set while the postmaster starts, read-only afterwards */
 	int64		base_wall;		/* TimestampTz */
 	int64		base_mono;		/* monotonic clock at the same moment, us */
@@ -70,9 +73,6 @@ typedef struct DlockShmem
 	Latch	   *volatile launcher_latch;
 
 	DlockDatabase databases[DLOCK_MAX_DATABASES];
-
-	/* see hint.c */
-	pg_atomic_uint64 hints[DLOCK_HINTS];
 } DlockShmem;
 
 extern DlockShmem *dlock_shmem;

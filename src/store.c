@@ -60,7 +60,9 @@
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "storage/procarray.h"
+#include "storage/smgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
@@ -207,15 +209,18 @@ dlock_store_open(DlockStore *store, bool write, bool missing_ok)
 					 errhint("Connect to this database as a superuser and run CREATE EXTENSION dlock.")));
 		}
 
-		/* waits for whoever drops or rewrites the table; then look again */
+		/*
+		 * Waits for whoever drops or rewrites the table, and takes note of
+		 * what was done: if the cache is still valid, so is the table.
+		 */
 		heap = cache.heap;
-		store->heap = try_table_open(heap, lockmode);
-		if (store->heap != NULL && cache.valid && cache.heap == heap)
+		LockRelationOid(heap, lockmode);
+		if (cache.valid && cache.heap == heap)
+		{
+			store->heap = table_open(heap, NoLock);
 			break;
-		if (store->heap != NULL)
-			table_close(store->heap, lockmode);
-		else
-			cache.valid = false;
+		}
+		UnlockRelationOid(heap, lockmode);
 	}
 
 	if (RelationGetNumberOfAttributes(store->heap) != Natts_dlock)
@@ -291,6 +296,21 @@ row_state(const DlockStore *store, HeapTuple tuple, DlockState *state)
 }
 
 /*
+ * Is there such a block?  Spares the kernel the question where it can: while
+ * we have a lock on the table it only grows, and whoever truncates it makes
+ * every backend forget how long it was before they get their lock.
+ */
+static bool
+block_exists(const DlockStore *store, BlockNumber block)
+{
+	BlockNumber seen = RelationGetSmgr(store->heap)->smgr_cached_nblocks[MAIN_FORKNUM];
+
+	if (seen != InvalidBlockNumber && block < seen)
+		return true;
+	return block < RelationGetNumberOfBlocks(store->heap);
+}
+
+/*
  * A copy of the row at the given place, if that is a version of this key that
  * the dirty snapshot shows.  The place is a hint, and may be anything.
  */
@@ -302,7 +322,7 @@ fetch_hinted(const DlockStore *store, const DlockKey *key, ItemPointer tid,
 	Page		page;
 	HeapTuple	result = NULL;
 
-	if (ItemPointerGetBlockNumber(tid) >= RelationGetNumberOfBlocks(store->heap))
+	if (!block_exists(store, ItemPointerGetBlockNumber(tid)))
 		return NULL;
 
 	buffer = ReadBuffer(store->heap, ItemPointerGetBlockNumber(tid));

@@ -9,6 +9,7 @@ use lib "$FindBin::RealBin/lib";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 use DlockTest;
 
@@ -159,6 +160,27 @@ is( $node->safe_psql('postgres',
 		"BEGIN READ ONLY; SELECT dlock_check('held', 1); COMMIT"),
 	'held_by_other',
 	'... may ask');
+
+#
+# VACUUM cuts the table short under a session that knows how long it was, and
+# whose hints lead to where the rows were.
+#
+
+my $knowing = session($node);
+my $all = "SELECT count(dlock_acquire('long' || n, '1h')) FROM generate_series(1, 3000) AS n";
+my $blocks = "SELECT pg_relation_size('dlock.locks') / current_setting('block_size')::int";
+is(ask($knowing, $all), 3000, 'many rows');
+my $before = ask($knowing, $blocks);
+$node->safe_psql('postgres', "DELETE FROM dlock.locks WHERE key ~ '^long'");
+foreach (1 .. 100)
+{
+	$node->safe_psql('postgres', 'VACUUM (TRUNCATE) dlock.locks');
+	last if $node->safe_psql('postgres', $blocks) < $before / 2;
+	usleep(100_000);
+}
+cmp_ok($node->safe_psql('postgres', $blocks), '<', $before / 2, 'VACUUM has cut the table short');
+is(ask($knowing, $all), 3000, 'a hint into what was cut off does no harm');
+end_session($knowing);
 
 #
 # A full disk.  Files that may not grow are what an ordinary user can do of it.
