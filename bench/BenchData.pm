@@ -46,8 +46,8 @@ sub _read
 		}
 		elsif ($kind eq 'result' && @field == 4 + @metrics)
 		{
-			my ($group, $label, $clients, undef, @values) = @field;
-			my %value;
+			my ($group, $label, $clients, $round, @values) = @field;
+			my %value = (round => $round);
 
 			@value{@metrics} = @values;
 			push @{ $self->{result}{$group}{$label}{$clients} }, \%value;
@@ -90,14 +90,26 @@ sub clients
 	return @sorted;
 }
 
+sub _rounds
+{
+	my ($self, $group, $label, $clients) = @_;
+
+	# a question must not create what it asks for
+	return @{ (($self->{result}{$group} // {})->{$label} // {})->{$clients} // [] };
+}
+
+sub _by_round
+{
+	my ($self, $group, $label, $clients, $metric) = @_;
+
+	return map { $_->{round} => $_->{$metric} } $self->_rounds($group, $label, $clients);
+}
+
 sub values_of
 {
 	my ($self, $group, $label, $clients, $metric) = @_;
 
-	# a question must not create what it asks for
-	my $rounds = (($self->{result}{$group} // {})->{$label} // {})->{$clients} // [];
-
-	return map { $_->{$metric} } @$rounds;
+	return map { $_->{$metric} } $self->_rounds($group, $label, $clients);
 }
 
 # The median of the rounds; undef if it was not measured.
@@ -108,14 +120,15 @@ sub get
 	return median($self->values_of($group, $label, $clients, $metric // 'rate'));
 }
 
-# Of two labels in one group.
+# Of two labels in one group: the median of the ratios in each round, for the
+# two were measured within seconds of each other there.
 sub ratio
 {
 	my ($self, $group, $label, $other, $clients, $metric) = @_;
-	my $a = $self->get($group, $label, $clients, $metric);
-	my $b = $self->get($group, $other, $clients, $metric);
+	my %a = $self->_by_round($group, $label, $clients, $metric // 'rate');
+	my %b = $self->_by_round($group, $other, $clients, $metric // 'rate');
 
-	return defined $a && $b ? $a / $b : undef;
+	return median(map { $a{$_} / $b{$_} } grep { $b{$_} } keys %a);
 }
 
 # How far the rounds are apart, as a part of their median.

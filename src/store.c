@@ -267,18 +267,31 @@ row_has_key(HeapTuple tuple, const DlockKey *key)
 		memcmp(VARDATA(&form->key), key->data, key->len) == 0;
 }
 
+/* The column after the key; heap_getattr() would walk all that are before. */
 static char *
-row_text(const DlockStore *store, HeapTuple tuple, int attnum)
+row_owner(HeapTuple tuple)
+{
+	FormDlock  *form = FORM(tuple);
+	Size		at = offsetof(FormDlock, key) + VARSIZE(&form->key);
+
+	if (heap_attisnull(tuple, Anum_owner, NULL))
+		return NULL;
+	at = att_align_pointer(at, TYPALIGN_INT, -1, (char *) form + at);
+	return TextDatumGetCString(PointerGetDatum((char *) form + at));
+}
+
+static char *
+row_value(const DlockStore *store, HeapTuple tuple)
 {
 	bool		isnull;
-	Datum		datum = heap_getattr(tuple, attnum,
+	Datum		datum = heap_getattr(tuple, Anum_value,
 									 RelationGetDescr(store->heap), &isnull);
 
 	return isnull ? NULL : TextDatumGetCString(datum);
 }
 
 static void
-row_state(const DlockStore *store, HeapTuple tuple, DlockState *state)
+row_state(HeapTuple tuple, DlockState *state)
 {
 	FormDlock  *form = FORM(tuple);
 
@@ -286,7 +299,7 @@ row_state(const DlockStore *store, HeapTuple tuple, DlockState *state)
 	state->held = form->held;
 	state->role = form->role;
 	state->version = form->version;
-	state->owner = form->held ? row_text(store, tuple, Anum_owner) : NULL;
+	state->owner = form->held ? row_owner(tuple) : NULL;
 	state->priority = form->priority;
 	state->cleanup = form->cleanup;
 	state->pid = form->run == dlock_clock_run() ? form->pid : 0;
@@ -460,7 +473,7 @@ dlock_store_find(const DlockStore *store, const DlockKey *key, DlockFind how,
 		row->acquired_at = FORM(tuple)->acquired_at;
 		row->is_ours =
 			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
-		row_state(store, tuple, &row->state);
+		row_state(tuple, &row->state);
 	}
 }
 
@@ -783,14 +796,14 @@ dlock_store_decode(const DlockStore *store, HeapTuple tuple, DlockKey *key,
 	dlock_store_key(key, VARDATA(&form->key), VARSIZE(&form->key) - VARHDRSZ);
 
 	memset(state, 0, sizeof(*state));
-	row_state(store, tuple, state);
+	row_state(tuple, state);
 	if (grant == NULL)
 		return;
 
 	grant->version = form->version;
 	grant->role = form->role;
 	grant->owner = state->owner;
-	grant->value = row_text(store, tuple, Anum_value);
+	grant->value = row_value(store, tuple);
 	grant->ttl = form->ttl;
 	grant->cleanup = form->cleanup;
 	grant->priority = form->priority;

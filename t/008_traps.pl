@@ -11,6 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
+use DlockBouncer;
 use DlockTest;
 
 my $node = new_node(
@@ -237,37 +238,15 @@ isnt($node->safe_psql('postgres', "SELECT dlock_acquire('no_room', '1h')"),
 # PgBouncer in transaction mode: more clients than connections
 #
 
-my $dir = PostgreSQL::Test::Utils::tempdir_short();
-my $port = PostgreSQL::Test::Cluster::get_free_port();
-my $user = $node->safe_psql('postgres', 'SELECT current_user');
-my ($host, $node_port) = ($node->host, $node->port);
-append_to_file(
-	"$dir/pgbouncer.ini", qq{
-[databases]
-postgres = host=$host port=$node_port dbname=postgres user=$user
-[pgbouncer]
-listen_addr =
-listen_port = $port
-unix_socket_dir = $dir
-auth_type = any
-pool_mode = transaction
-default_pool_size = 2
-logfile = $dir/pgbouncer.log
-pidfile = $dir/pgbouncer.pid
-});
-my ($out, $err) = ('', '');
-my $pgbouncer;
-{
-	local $ENV{PATH} = "$ENV{PATH}:/usr/sbin";
-	$pgbouncer = IPC::Run::start([ 'pgbouncer', '-q', "$dir/pgbouncer.ini" ],
-		'>', \$out, '2>', \$err);
-}
-wait_until('PgBouncer answers', sub { -S "$dir/.s.PGSQL.$port" });
-
+my $bouncer = DlockBouncer->new(
+	user => $node->safe_psql('postgres', 'SELECT current_user'),
+	target => 'host=' . $node->host . ' port=' . $node->port,
+	pool_size => 2);
+my $cycle = PostgreSQL::Test::Utils::tempdir() . '/cycle.sql';
 $node->safe_psql('postgres',
 	'CREATE TABLE work (k int PRIMARY KEY, n int); INSERT INTO work SELECT n, 0 FROM generate_series(0, 2) n');
 append_to_file(
-	"$dir/cycle.sql", q{
+	$cycle, q{
 \set k random(0, 2)
 SELECT coalesce(dlock_acquire('pooled' || :k, '10min', owner => 'client' || :client_id), 0) AS v \gset
 \if :v > 0
@@ -281,13 +260,12 @@ SELECT 1 / (dlock_release('pooled' || :k, :v) = 'released')::int;
 \endif
 });
 $node->command_ok(
-	[ 'pgbench', '-n', '-h', $dir, '-p', $port, '-c', 6, '-t', 100, '-f', "$dir/cycle.sql", 'postgres' ],
+	[ 'pgbench', '-n', '-h', $bouncer->folder, '-p', $bouncer->port, '-c', 6, '-t', 100, '-f', $cycle, 'postgres' ],
 	'locks through PgBouncer in transaction mode');
 is($node->safe_psql('postgres', "SELECT count(*) FROM dlock_locks WHERE key ~ '^pooled'"),
 	0, 'all are released');
 cmp_ok($node->safe_psql('postgres', 'SELECT sum(n) FROM work'), '>', 0, 'there were grants');
-kill 'TERM', slurp_file("$dir/pgbouncer.pid");
-$pgbouncer->finish;
+undef $bouncer;
 
 $node->stop;
 done_testing();

@@ -10,6 +10,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+use DlockBouncer;
 use DlockClient;
 use DlockTest;
 use DlockWait;
@@ -158,30 +159,12 @@ is($a->finish, '', 'nothing was printed');
 # before
 #
 
-my $folder = PostgreSQL::Test::Utils::tempdir_short();
-my $port = PostgreSQL::Test::Cluster::get_free_port();
 my $user = $node->safe_psql('postgres', 'SELECT current_user');
-append_to_file("$folder/users", qq{"$user" ""\n});
-append_to_file("$folder/pgbouncer.ini", <<"END");
-[databases]
-postgres = host=@{[$node->host]} port=@{[$node->port]} dbname=postgres
-[pgbouncer]
-listen_addr =
-listen_port = $port
-unix_socket_dir = $folder
-auth_type = trust
-auth_file = $folder/users
-pool_mode = transaction
-default_pool_size = 4
-logfile = $folder/log
-pidfile = $folder/pid
-END
-my ($bouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
-die 'pgbouncer is missing (Debian package pgbouncer)' unless $bouncer;
-my $bounced = IPC::Run::start([ $bouncer, '-q', "$folder/pgbouncer.ini" ], '<', \undef, '>&', "$folder/out");
-wait_until('there is a pgbouncer', sub { return -S "$folder/.s.PGSQL.$port" });
-
-my $through = conninfo($node, host => $folder, port => $port, more => "user=$user");
+my $bouncer = DlockBouncer->new(
+	user => $user,
+	target => 'host=' . $node->host . ' port=' . $node->port,
+	pool_size => 4);
+my $through = conninfo($node, host => $bouncer->folder, port => $bouncer->port, more => "user=$user");
 $a = driver($through);
 $b = driver($through);
 is($a->ask('ping', '', timeout => 60000)->{status}, 'ok', 'through PgBouncer');
@@ -205,8 +188,7 @@ is($work->{bad}, 0, 'threads that share a handle');
 is($work->{counter}, 30, 'have all had their turns');
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_listening_channels()"), 0, 'no LISTEN');
 is($_->finish, '', 'nothing was printed') foreach $a, $b;
-$bounced->signal('INT');
-$bounced->finish;
+undef $bouncer;
 
 $node->stop;
 done_testing();

@@ -11,6 +11,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+use DlockBouncer;
 use DlockClient;
 use DlockHaTest;
 use DlockStreaming;
@@ -111,8 +112,11 @@ is($ha->ask('a', "SELECT dlock_check('double', $from_stale)"), 'held_by_other', 
 # PgBouncer, which is told where the primary is
 #
 
-my $bouncer = start_bouncer($ha, "host=127.0.0.1 port=$port_a");
-my $through = $bouncer->{conninfo};
+my $bouncer = DlockBouncer->new(
+	user => $ha->{user},
+	target => "host=127.0.0.1 port=$port_a",
+	log => "$ha->{log}/pgbouncer.log");
+my $through = $ha->multi_conninfo([ $bouncer->port ], host => $bouncer->folder);
 my $client = driver($through);
 my $lock = $client->ask('acquire', 'pooled', ttl => 120000, renew => 1);
 is($lock->{status}, 'ok', 'through PgBouncer: held');
@@ -120,7 +124,7 @@ is($ha->answer($through, "SELECT dlock_check('pooled', $lock->{version})"), 'hel
 
 $ha->kill9('a');
 $ha->take_over('b');
-$bouncer->{reload}->("host=127.0.0.1 port=$port_b");
+$bouncer->reload("host=127.0.0.1 port=$port_b");
 wait_until('PgBouncer is there again', sub { return !($ha->psql($through, 'SELECT 1'))[0] });
 is(served_by($through), $port_b, 'the new primary, by the same address');
 is($ha->answer($through, "SELECT version FROM dlock_locks WHERE key = 'pooled'"), $lock->{version}, 'the lock is held');
@@ -138,12 +142,13 @@ foreach my $name ('a', 'b')
 	symlink "$ha->{folder}/.s.PGSQL." . $ha->member($name)->{port}, "$ha->{folder}/$name/.s.PGSQL.5432"
 	  or die "could not make a link: $!";
 }
-$bouncer->{reload}->("host=$ha->{folder}/a,$ha->{folder}/b port=5432 pool_mode=session");
+$bouncer->reload("host=$ha->{folder}/a,$ha->{folder}/b port=5432 pool_mode=session");
 wait_until('PgBouncer has the list', sub { return ($ha->psql($through, 'SHOW port'))[1] =~ /^\d+$/ });
 my @sessions = map { start_session($through) } 1 .. 4;
 my %answers = map { $_->{ask}->('SELECT pg_is_in_recovery()') => 1 } @sessions;
 is(join(' ', sort keys %answers), 'f t', 'a list of hosts: some clients are on the standby');
 $_->{end}->() foreach @sessions;
+undef $bouncer;
 
 #
 # The primary is killed under load

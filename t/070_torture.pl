@@ -1,5 +1,5 @@
 # Short torture runs: the faults happen, the clients get on, and the checker
-# finds nothing.  That the checker would is t/071_checker.pl.
+# finds nothing.  That the checker would is t/071_checker.pl and t/073.
 
 use strict;
 use warnings FATAL => 'all';

@@ -173,6 +173,15 @@ like($out, qr/apart by 30 % of their median/, 'the spread of the rounds');
 like($out, qr/Errors: 0\. Locks left behind: 0\. The busiest load generator took 25 % of one core/, 'checks');
 like($out, qr/^dlock +3,000 \(3,000\) +3,000 \(3,000\) +3,000 \(3,000\) +71 s$/m, 'how long the removal took');
 
+# a ratio is the median of the ratios in each round, not the quotient of medians
+require "$root/bench/BenchData.pm";
+mkdir "$dir/rounds" or die "could not make a folder: $!";
+append_to_file("$dir/rounds/x.tsv",
+	join '', map { join("\t", 'result', 'g', @$_, (0) x 11) . "\n" }
+	  [ 'a', 1, 1, 10 ], [ 'b', 1, 1, 20 ], [ 'a', 1, 2, 100 ], [ 'b', 1, 2, 50 ],
+	  [ 'a', 1, 3, 30 ], [ 'b', 1, 3, 10 ], [ 'a', 1, 4, 7 ]);
+is(BenchData->new("$dir/rounds")->ratio('g', 'a', 'b', 1), 2, 'ratios are of one round each');
+
 # what went wrong is told
 result('cycles', 'durable', 'dlock', 16, 1, errors => 2, left => 1);
 (undef, $out) = command_output("$root/scripts/bench", '--report', write_figures("$dir/wrong"));

@@ -10,7 +10,6 @@ use Exporter 'import';
 use IPC::Run ();
 use Test::More;
 
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
 use DlockClient;
@@ -18,7 +17,7 @@ use DlockHa;
 use DlockTest qw(wait_until);
 
 our @EXPORT = qw(lose_primary refused_without_standby start_answer
-  start_session start_bouncer);
+  start_session);
 
 my $leap = 2**32;
 my $loads = 0;
@@ -160,46 +159,6 @@ sub start_session
 			return $out =~ s/\n$//r;
 		},
 		end => sub { $run->finish; return; },
-	};
-}
-
-# PgBouncer in transaction mode, and a sub that points it to another server.
-sub start_bouncer
-{
-	my ($ha, $target) = @_;
-	my ($program) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
-	my $folder = "$ha->{folder}/pgbouncer";
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	my $log = "$ha->{log}/pgbouncer.log";
-	my $write = sub {
-		my ($to) = @_;
-
-		unlink "$folder/ini";
-		append_to_file("$folder/ini", <<"END");
-[databases]
-postgres = $to dbname=postgres
-[pgbouncer]
-listen_addr =
-listen_port = $port
-unix_socket_dir = $folder
-auth_type = trust
-auth_file = $folder/users
-pool_mode = transaction
-server_login_retry = 1
-pidfile = $folder/pid
-END
-	};
-
-	die 'pgbouncer is missing (Debian package pgbouncer)' unless $program;
-	mkdir $folder or die "could not make a folder: $!";
-	append_to_file("$folder/users", qq{"$ha->{user}" ""\n});
-	$write->($target);
-	my $pid = $ha->spawn($log, {}, $program, "$folder/ini");
-	push @{ $ha->{services} }, { pid => $pid };
-	wait_until('there is a pgbouncer', sub { return -S "$folder/.s.PGSQL.$port" });
-	return {
-		conninfo => $ha->multi_conninfo([$port], host => $folder),
-		reload => sub { $write->(@_); kill 'HUP', $pid; return; },
 	};
 }
 

@@ -1,0 +1,82 @@
+# PgBouncer in transaction mode, on a socket in a folder of its own.
+#
+#   my $bouncer = DlockBouncer->new(user => $name, target => 'host=... port=...');
+#   $bouncer->folder, $bouncer->port
+#   $bouncer->reload($other_target);
+#
+# Whoever comes is logged in as that user.  It ends with the object.
+
+package DlockBouncer;
+
+use strict;
+use warnings FATAL => 'all';
+
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+use DlockTest;
+
+sub new
+{
+	my ($class, %params) = @_;
+	my ($program) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
+	my $folder = PostgreSQL::Test::Utils::tempdir_short();
+	my $port = PostgreSQL::Test::Cluster::get_free_port();
+	my $self = bless { pool_size => 20, log => "$folder/log", %params, folder => $folder, port => $port }, $class;
+
+	die 'pgbouncer is missing (Debian package pgbouncer)' unless $program;
+	$self->configure($params{target});
+	$self->{run} = IPC::Run::start([ $program, '-q', "$folder/ini" ], '<', \undef, '>&', "$folder/out");
+	wait_until('there is a pgbouncer', sub { return -S "$folder/.s.PGSQL.$port" });
+	return $self;
+}
+
+sub folder { return $_[0]{folder}; }
+
+sub port { return $_[0]{port}; }
+
+sub configure
+{
+	my ($self, $target) = @_;
+
+	unlink "$self->{folder}/ini";
+	append_to_file("$self->{folder}/ini", <<"END");
+[databases]
+postgres = $target dbname=postgres user=$self->{user}
+[pgbouncer]
+listen_addr =
+listen_port = $self->{port}
+unix_socket_dir = $self->{folder}
+auth_type = any
+pool_mode = transaction
+default_pool_size = $self->{pool_size}
+server_login_retry = 1
+logfile = $self->{log}
+pidfile = $self->{folder}/pid
+END
+	return;
+}
+
+# Point it to another server.
+sub reload
+{
+	my ($self, $target) = @_;
+
+	$self->configure($target);
+	$self->{run}->signal('HUP');
+	return;
+}
+
+sub DESTROY
+{
+	my ($self) = @_;
+	local ($?, $@);
+
+	return unless $self->{run};
+	$self->{run}->signal('INT');
+	$self->{run}->finish;
+	return;
+}
+
+1;
