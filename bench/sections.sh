@@ -273,10 +273,10 @@ bench_million() {
 }
 
 # Processor time of the reapers while nothing expires but cycles go on.  A
-# reaper that has left is counted with the children of the postmaster, and
-# while we look no other child of it ends.
+# reaper that is there is counted itself, one that has left with the children
+# of the postmaster, and while we look no other child of it ends.
 reaper_cost() {
-	local window=20 before after command
+	local window=60 before after command
 
 	[ "$quick" = no ] || window=5
 	sql -c 'ALTER SYSTEM SET autovacuum = off'
@@ -296,13 +296,14 @@ reaper_cost() {
 
 # fields 14-17 of stat: own and waited-for children's time, user and system
 reaper_ticks() {
-	local postmaster launcher
+	local postmaster pid
 
 	postmaster=$(head -n 1 "$work/data/postmaster.pid")
-	launcher=$(sql -c "SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock launcher'")
 	{
 		awk '{ print $16 + $17 }' "/proc/$postmaster/stat"
-		sed 's/([^)]*)/x/' "/proc/$launcher/stat" | awk '{ print $14 + $15 }'
+		for pid in $(sql -c "SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'dlock %'"); do
+			sed 's/([^)]*)/x/' "/proc/$pid/stat" | awk '{ print $14 + $15 }'
+		done
 	} | awk '{ t += $1 } END { print t }'
 }
 

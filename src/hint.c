@@ -67,14 +67,16 @@ dlock_hint_get(uint64 hash, ItemPointer tid)
 }
 
 /*
- * In the place of the key's old word, or of an empty one, or else of the one
- * that the hash names.  Two at once may take two places; the first counts.
+ * In the place of the key's old word, or of an empty one, or else of any.
+ * That one varies with the tuple id, so that in the long run keys which are in
+ * use push out those which are not, and not each other.  Two at once may take
+ * two places; the first counts.
  */
 void
 dlock_hint_set(uint64 hash, ItemPointer tid)
 {
 	pg_atomic_uint64 *line = line_of(hash);
-	int			place = (int) ((hash >> 40) % WAYS);
+	int			place = ItemPointerGetOffsetNumber(tid) % WAYS;
 	uint64		word = hash & TAG_MASK;
 
 	word |= (uint64) ItemPointerGetBlockNumber(tid) << 16;
