@@ -45,9 +45,9 @@ sub at_most
 	return line($what, $aim, sub { max(@_) <= $factor }, \&ratios, @values);
 }
 
-# Of the acquires alone: how many in the time that they took.
 sub keys_at_a_time { return $_[0] =~ /_one$/ ? 1 : 1000; }
 
+# Of the acquires alone: how many in the time that they took.
 sub grants_a_second
 {
 	my ($data, $label) = @_;

@@ -302,7 +302,8 @@ reaper_ticks() {
 	{
 		awk '{ print $16 + $17 }' "/proc/$postmaster/stat"
 		for pid in $(sql -c "SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'dlock %'"); do
-			sed 's/([^)]*)/x/' "/proc/$pid/stat" | awk '{ print $14 + $15 }'
+			# it may have left by now
+			{ sed 's/([^)]*)/x/' "/proc/$pid/stat" 2>/dev/null || true; } | awk '{ print $14 + $15 }'
 		done
 	} | awk '{ t += $1 } END { print t }'
 }
