@@ -212,10 +212,11 @@ dlock_store_open(DlockStore *store, bool write, bool missing_ok)
 		/*
 		 * Waits for whoever drops or rewrites the table, and takes note of
 		 * what was done: if the cache is still valid, so is the table.
+		 * Otherwise look again, and what is found now stays.
 		 */
 		heap = cache.heap;
 		LockRelationOid(heap, lockmode);
-		if (cache.valid && cache.heap == heap)
+		if (cache.valid || (locate() && cache.heap == heap))
 		{
 			store->heap = table_open(heap, NoLock);
 			break;
