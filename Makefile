@@ -5,21 +5,29 @@ EXTVERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" dlock.control
 
 MODULE_big = dlock
 OBJS = \
+	src/args.o \
+	src/await.o \
 	src/clock.o \
+	src/database.o \
 	src/deadlock.o \
 	src/dlock.o \
 	src/events.o \
+	src/find.o \
 	src/fsm.o \
 	src/funcs.o \
 	src/guc.o \
 	src/health.o \
 	src/hint.o \
 	src/indexes.o \
+	src/key.o \
 	src/keytext.o \
 	src/launcher.o \
 	src/lock.o \
+	src/lwlocks.o \
 	src/reaper.o \
 	src/role.o \
+	src/row.o \
+	src/scan.o \
 	src/session.o \
 	src/session_end.o \
 	src/shmem.o \
@@ -30,6 +38,7 @@ OBJS = \
 	src/version.o \
 	src/views.o \
 	src/wait.o \
+	src/write.o \
 	src/xact.o
 PGFILEDESC = "dlock - TTL locks in plain SQL"
 

@@ -10,9 +10,11 @@
 
 #include "datatype/timestamp.h"
 
-struct DlockShmem;
+#define DLOCK_NEVER		PG_INT64_MAX
 
-extern void dlock_clock_init(struct DlockShmem *shmem);
+extern Size dlock_clock_shmem_size(void);
+extern void dlock_clock_shmem_init(void);
+
 extern int64 dlock_clock_now(void);
 extern int64 dlock_clock_started(void);
 extern int64 dlock_clock_run(void);

@@ -1,20 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * deadlock.c
- *	  Finds those who wait for each other.
+ *	  Finds processes that wait for each other.
  *
- * A waiter has published whom it waits for: the process whose open
- * transaction has the key, or whose session it ends with; or, of a lease,
- * the owner, who is then found among those who wait under the same name.
- * What is not in our queue may be waiting in PostgreSQL's own lock manager,
- * which is asked.
+ * A waiter has published what it waits for: a process, whose open transaction
+ * has the key or whose session the grant ends with; or, of a lease, its role
+ * and owner, which may be waiting under the same name.  A process that is not
+ * in our queue may be waiting in PostgreSQL's own lock manager, which is asked.
  *
- * What a waiter has published was true when it last looked, and nobody wakes
- * it for every change.  So a circle is only a suspicion: those in it are made
- * to look again, and it counts if it is still there in what they have seen
- * since, and nobody has changed those keys after that.  The one who finds it gets the error.  Checks are made one at a
- * time, and he withdraws what he has published, so the others of the circle
- * find none any more.
+ * What a waiter has published was true when it last looked, and not every
+ * change wakes it.  So a circle is only a suspicion.  Those in it are made to
+ * look again.  The circle counts if it still stands in what they have seen
+ * since, and nobody has changed those keys after that.  The process that finds
+ * it gets the error.  Checks run one at a time, and that process withdraws what
+ * it has published, so the others in the circle find none any more.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,7 +29,7 @@
 #include "utils/fmgroids.h"
 
 #include "deadlock.h"
-#include "shmem.h"
+#include "lwlocks.h"
 #include "wait.h"
 
 typedef struct Search
@@ -80,6 +79,27 @@ step_to(Search *search, int pid, const char *what, int blocker)
 }
 
 static bool
+blocker_reaches_us(Search *search, const DlockWaiter *waiter,
+				   const DlockBlocker *blocker, const char *what)
+{
+	if (blocker->pid != 0)
+		return step_to(search, waiter->pid, what, blocker->pid);
+	if (blocker->owner == 0)
+		return false;
+
+	for (int i = 0; i < search->nwaiters; i++)
+	{
+		DlockWaiter *other = &search->waiters[i];
+
+		if (other->kind == DLOCK_WAIT_TURN && other->dboid == waiter->dboid &&
+			other->role == blocker->role && other->owner_hash == blocker->owner &&
+			step_to(search, waiter->pid, what, other->pid))
+			return true;
+	}
+	return false;
+}
+
+static bool
 waiter_reaches_us(Search *search, DlockWaiter *waiter)
 {
 	char	   *what = psprintf("lock \"%s\"", waiter->key);
@@ -90,25 +110,13 @@ waiter_reaches_us(Search *search, DlockWaiter *waiter)
 		(waiter->looked_at < search->believe_since ||
 		 pg_atomic_read_u32(&waiter->stale) != 0))
 		return false;
-	if (waiter->blocker_pid != 0)
-		return step_to(search, waiter->pid, what, waiter->blocker_pid);
-	if (!waiter->blocker_has_owner)
-		return false;
-
-	for (int i = 0; i < search->nwaiters; i++)
-	{
-		DlockWaiter *other = &search->waiters[i];
-
-		if (other->kind == DLOCK_WAIT_TURN && other->has_owner &&
-			other->dboid == waiter->dboid && other->role == waiter->blocker_role &&
-			strcmp(other->owner, waiter->blocker_owner) == 0 &&
-			step_to(search, waiter->pid, what, other->pid))
+	for (int i = 0; i < waiter->nblockers; i++)
+		if (blocker_reaches_us(search, waiter, &waiter->blockers[i], what))
 			return true;
-	}
 	return false;
 }
 
-/* One that waits for something else than our locks. */
+/* A process that waits for something other than our locks. */
 static bool
 process_reaches_us(Search *search, int pid)
 {
@@ -147,9 +155,9 @@ reaches_us(Search *search, int pid)
 }
 
 /*
- * Look for a circle that we are in.  With knowledge of any age it is only
- * suspected, and those in it are made to look again; with knowledge from the
- * given lease time on, it is raised.
+ * Look for a circle that we are in.  If knowledge of any age counts, it is only
+ * suspected, and those in it are made to look again.  If knowledge counts from
+ * the given lease time on, the error is raised.
  */
 void
 dlock_deadlock_check(int64 believe_since, bool *suspected)
@@ -162,20 +170,20 @@ dlock_deadlock_check(int64 believe_since, bool *suspected)
 	search.visited = palloc(MaxBackends * sizeof(int));
 	search.suspects = palloc((MaxBackends + 1) * sizeof(int));
 
-	LWLockAcquire(dlock_shmem_deadlock_lock(), LW_EXCLUSIVE);
+	LWLockAcquire(dlock_lwlock_deadlock(), LW_EXCLUSIVE);
 	search.waiters = dlock_wait_copy_all(&search.nwaiters);
 	self = find_waiter(&search, MyProcPid);
 	*suspected = self != NULL && waiter_reaches_us(&search, self);
 	if (*suspected && believe_since != 0)
 		dlock_wait_withdraw();
-	LWLockRelease(dlock_shmem_deadlock_lock());
+	LWLockRelease(dlock_lwlock_deadlock());
 
 	if (*suspected && believe_since != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
 				 errmsg("deadlock detected"),
 				 errdetail("%s", search.path.data),
-				 errhint("Acquire several locks always in the same order.")));
+				 errhint("Always acquire several locks in the same order.")));
 
 	for (int i = 0; i < search.nsuspects; i++)
 		if (search.suspects[i] != MyProcPid)

@@ -14,7 +14,7 @@
 
 #include "compat.h"
 #include "guc.h"
-#include "reaper.h"
+#include "launcher.h"
 #include "role.h"
 #include "session_end.h"
 #include "shmem.h"

@@ -3,23 +3,23 @@
  * fsm.c
  *	  The rules of the lock as a pure function.
  *
- * A key is in one of three states: free (no row, or a row that is not held),
- * expired (held, but its time is up) and live.  Free and expired differ for
- * the reaper alone; to everybody else an expired grant is gone at the very
- * instant that its time is up.
+ * A row is in one of three states: free (it is not held), expired (held, but
+ * its time is up) and live.  Free and expired differ only for the reaper.  To
+ * everyone else an expired grant is gone at the very instant its time is up.  A
+ * key without a row is free.
  *
- * A state that is unsettled shows the last committed row of a key that
- * another open transaction is changing.  An acquire must not wait for that
- * transaction and takes it for busy; so does the reaper, which comes again.
- * The others decide on the committed row: if it says that the caller is not
- * the holder, no outcome of the other transaction makes him one; if it says
- * that he is, the writer waits for the row and asks again here.
+ * A row that is unsettled shows the last committed state of a row that another
+ * open transaction is changing.  An acquire must not wait for that transaction,
+ * so the key is busy; so it is for the reaper, which comes again.  The holder's
+ * own operations decide on the committed row.  If it says that the caller is
+ * not the holder, no outcome of the other transaction makes it the holder.  If
+ * it says that the caller is, the writer waits for the row and asks again.
  *
- * Preemption.  A request of a strictly higher priority than the holder's asks
- * him to yield.  He has his cleanup time for it, or the rest of the time that
- * the requester waits, if that is shorter.  When that is up, a request with
- * force takes the lock, and any other is refused.  A holder that needs no
- * cleanup loses the lock at once.
+ * Preemption.  A request with a strictly higher priority than the holder's asks
+ * the holder to yield.  The holder has its cleanup time for that, or the rest
+ * of the time that the requester waits, whichever is shorter.  When that time
+ * is up, a request with force takes the lock, and any other is refused.  A
+ * holder that needs no cleanup loses the lock at once.
  *
  *-------------------------------------------------------------------------
  */
@@ -34,127 +34,164 @@ same_owner(const char *a, const char *b)
 }
 
 /*
- * Does the claim name this grant?  The role always counts; the version, the
- * owner and the session count when they are given.
+ * Does the request name this grant?  The role always counts.  The version, the
+ * owner and the session count if they are given.
  */
 static bool
-names_grant(const DlockClaim *claim, const DlockState *state)
+names_grant(const DlockRequest *request, const DlockState *row)
 {
-	if (claim->role != state->role)
+	if (request->role != row->role)
 		return false;
-	if (claim->by_version && claim->version != state->version)
+	if (request->by_version && request->version != row->version)
 		return false;
-	if (claim->owner != NULL && !same_owner(claim->owner, state->owner))
+	if (request->owner != NULL && !same_owner(request->owner, row->owner))
 		return false;
-	if (claim->pid != 0 && claim->pid != state->pid)
+	if (request->pid != 0 && request->pid != row->pid)
 		return false;
-	return claim->by_version || claim->owner != NULL || claim->pid != 0;
+	return request->by_version || request->owner != NULL || request->pid != 0;
 }
 
 static DlockVerdict
-verdict(DlockAction action, DlockAnswer answer)
+verdict(DlockAction action, DlockAnswer answer, int row)
 {
 	DlockVerdict v;
 
 	v.action = action;
 	v.answer = answer;
 	v.preempts = false;
+	v.row = row;
 	return v;
 }
 
-/* Until when the holder has time to yield, if he is asked at the latest now. */
+static DlockVerdict
+nothing(DlockAnswer answer, int row)
+{
+	return verdict(DLOCK_DO_NOTHING, answer, row);
+}
+
+/* When the holder's time to yield is up, if it is asked at the latest now. */
 int64
-dlock_fsm_yield_by(const DlockState *state, const DlockClaim *claim, int64 now)
+dlock_fsm_yield_by(const DlockState *row, const DlockTurn *turn, int64 now)
 {
 	int64		asked_at = now;
 
-	if (claim->asked_version == state->version)
-		asked_at = claim->asked_at;
-	return Min(asked_at + state->cleanup, claim->until);
-}
-
-/* An acquire of a key that somebody else holds. */
-static DlockVerdict
-preempt(const DlockState *state, const DlockClaim *claim, int64 now)
-{
-	DlockVerdict v = verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED);
-
-	v.preempts = true;
-	if (claim->priority <= state->priority)
-		return verdict(DLOCK_DO_NOTHING, DLOCK_IS_BUSY);
-	if (state->cleanup == 0)
-		return v;
-	if (now < dlock_fsm_yield_by(state, claim, now))
-		return verdict(DLOCK_DO_NOTHING, DLOCK_IS_ASKED);
-	if (claim->force)
-		return v;
-	return verdict(DLOCK_DO_NOTHING, DLOCK_IS_REFUSED);
+	if (turn->asked_version == row->version)
+		asked_at = turn->asked_at;
+	return Min(asked_at + row->cleanup, turn->until);
 }
 
 bool
-dlock_fsm_is_live(const DlockState *state, int64 now)
+dlock_fsm_is_live(const DlockState *row, int64 now)
 {
-	return state->exists && state->held && !state->gone && now < state->expires;
+	return row->exists && row->held && !row->gone && now < row->expires;
+}
+
+/* An acquire of a key that is held by another grant. */
+static DlockVerdict
+preempt(const DlockState *rows, int holder, const DlockRequest *request,
+		const DlockTurn *turn, int64 now)
+{
+	const DlockState *row = &rows[holder];
+	DlockVerdict takes = verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED, holder);
+
+	takes.preempts = true;
+	if (request->priority <= row->priority)
+		return nothing(DLOCK_IS_BUSY, holder);
+	if (row->cleanup == 0)
+		return takes;
+	if (now < dlock_fsm_yield_by(row, turn, now))
+		return nothing(DLOCK_IS_ASKED, holder);
+	if (request->force)
+		return takes;
+	return nothing(DLOCK_IS_REFUSED, holder);
+}
+
+static DlockVerdict
+acquire(const DlockState *rows, int nrows, const DlockRequest *request,
+		const DlockTurn *turn, int64 now)
+{
+	int			holder = DLOCK_NO_ROW;
+
+	for (int i = 0; i < nrows; i++)
+		if (rows[i].unsettled)
+			return nothing(DLOCK_IS_BUSY, i);
+
+	for (int i = 0; i < nrows; i++)
+	{
+		if (!dlock_fsm_is_live(&rows[i], now))
+			continue;
+
+		/* a retry of the same request: the same grant again */
+		if (request->role == rows[i].role &&
+			same_owner(request->owner, rows[i].owner))
+			return verdict(DLOCK_DO_RENEW, DLOCK_IS_GRANTED, i);
+		if (holder == DLOCK_NO_ROW)
+			holder = i;
+	}
+
+	if (turn->behind)
+		return nothing(DLOCK_IS_BUSY, holder);
+	if (holder != DLOCK_NO_ROW)
+		return preempt(rows, holder, request, turn, now);
+	return verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED,
+				   nrows > 0 && rows[0].exists ? 0 : DLOCK_NO_ROW);
+}
+
+static DlockVerdict
+reap(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
+{
+	for (int i = 0; i < nrows; i++)
+	{
+		const DlockState *row = &rows[i];
+
+		if (!row->exists || row->unsettled || dlock_fsm_is_live(row, now))
+			continue;
+		if (row->held)
+			return verdict(DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED, i);
+		if (now - row->idle_since >= request->linger)
+			return verdict(DLOCK_DO_REMOVE, DLOCK_IS_IDLE, i);
+	}
+	return nothing(DLOCK_IS_BUSY, DLOCK_NO_ROW);
+}
+
+/* The holder's own operations. */
+static DlockVerdict
+own(const DlockState *row, int i, const DlockRequest *request)
+{
+	switch (request->op)
+	{
+		case DLOCK_REFRESH:
+			return verdict(DLOCK_DO_RENEW, DLOCK_IS_HELD, i);
+		case DLOCK_RELEASE:
+			return verdict(DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, i);
+		case DLOCK_FENCE:
+			return verdict(DLOCK_DO_PIN, DLOCK_IS_HELD, i);
+		default:
+			return nothing(row->asked ? DLOCK_IS_PREEMPTING : DLOCK_IS_HELD, i);
+	}
 }
 
 DlockVerdict
-dlock_fsm_decide(const DlockState *state, const DlockClaim *claim, int64 now)
+dlock_fsm_decide(const DlockState *rows, int nrows, const DlockRequest *request,
+				 const DlockTurn *turn, int64 now)
 {
-	bool		live = dlock_fsm_is_live(state, now);
+	int			live = DLOCK_NO_ROW;
 
-	switch (claim->op)
+	if (request->op == DLOCK_ACQUIRE)
+		return acquire(rows, nrows, request, turn, now);
+	if (request->op == DLOCK_REAP)
+		return reap(rows, nrows, request, now);
+
+	for (int i = 0; i < nrows; i++)
 	{
-		case DLOCK_ACQUIRE:
-			if (state->unsettled)
-				return verdict(DLOCK_DO_NOTHING, DLOCK_IS_BUSY);
-
-			/* a retry of the same request: the same grant again */
-			if (live && claim->role == state->role &&
-				same_owner(claim->owner, state->owner))
-				return verdict(DLOCK_DO_RENEW, DLOCK_IS_GRANTED);
-			if (claim->behind)
-				return verdict(DLOCK_DO_NOTHING, DLOCK_IS_BUSY);
-			if (!live)
-				return verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED);
-			return preempt(state, claim, now);
-
-		case DLOCK_FORCE:
-			if (!live)
-				return verdict(DLOCK_DO_NOTHING, DLOCK_IS_NOT_HELD);
-			return verdict(DLOCK_DO_CLEAR, DLOCK_IS_RELEASED);
-
-		case DLOCK_REAP:
-			if (!state->exists || state->unsettled || live)
-				return verdict(DLOCK_DO_NOTHING, DLOCK_IS_BUSY);
-			if (state->held)
-				return verdict(DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED);
-			if (now - state->idle_since >= claim->linger)
-				return verdict(DLOCK_DO_REMOVE, DLOCK_IS_IDLE);
-			return verdict(DLOCK_DO_NOTHING, DLOCK_IS_BUSY);
-
-		case DLOCK_REFRESH:
-		case DLOCK_RELEASE:
-		case DLOCK_CHECK:
-		case DLOCK_FENCE:
-			break;
+		if (!dlock_fsm_is_live(&rows[i], now))
+			continue;
+		if (request->op == DLOCK_FORCE)
+			return verdict(DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, i);
+		if (names_grant(request, &rows[i]))
+			return own(&rows[i], i, request);
+		live = i;
 	}
-
-	/* the holder's own operations */
-	if (!live)
-		return verdict(DLOCK_DO_NOTHING, DLOCK_IS_NOT_HELD);
-	if (!names_grant(claim, state))
-		return verdict(DLOCK_DO_NOTHING, DLOCK_IS_HELD_BY_OTHER);
-
-	switch (claim->op)
-	{
-		case DLOCK_REFRESH:
-			return verdict(DLOCK_DO_RENEW, DLOCK_IS_HELD);
-		case DLOCK_RELEASE:
-			return verdict(DLOCK_DO_CLEAR, DLOCK_IS_RELEASED);
-		case DLOCK_FENCE:
-			return verdict(DLOCK_DO_PIN, DLOCK_IS_HELD);
-		default:
-			return verdict(DLOCK_DO_NOTHING,
-						   state->asked ? DLOCK_IS_PREEMPTING : DLOCK_IS_HELD);
-	}
+	return nothing(live == DLOCK_NO_ROW || request->op == DLOCK_FORCE ?
+				   DLOCK_IS_NOT_HELD : DLOCK_IS_HELD_BY_OTHER, live);
 }

@@ -3,10 +3,11 @@
  * fsm.h
  *	  The rules of the lock as a pure function.
  *
- * Input is what the table says of one key, what is asked, and one reading of
- * the clock; output is what to do and what to answer.  Nothing here reads a
- * clock, allocates, locks or throws, so that the whole transition table can
- * be tested without a server (test/fsm_test.c).
+ * The input is what the table says about a key, what is asked, what the caller
+ * has found out while it waited, and one reading of the clock.  The output is
+ * what to do and what to answer.  Nothing here reads a clock, allocates, locks
+ * or throws, so the whole transition table can be tested without a server
+ * (test/fsm_test.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -20,18 +21,66 @@ typedef enum DlockOp
 	DLOCK_RELEASE,
 	DLOCK_CHECK,
 	DLOCK_FENCE,
-	DLOCK_FORCE,				/* take it away from whoever has it */
+	DLOCK_FORCE,				/* take it away from its holder */
 	DLOCK_REAP					/* remove the row if nobody needs it */
 } DlockOp;
 
-/* What the newest committed (or our own) row of a key says. */
+/* What is asked.  It does not change while the request is under way. */
+typedef struct DlockRequest
+{
+	DlockOp		op;
+	const char *key;
+	int			keylen;
+
+	/* who asks, and how the grant is named */
+	Oid			role;
+	bool		by_version;		/* does "version" count? */
+	int64		version;
+	const char *owner;			/* NULL: not named by owner */
+	int32		pid;			/* DLOCK_RELEASE: only if it ends with this
+								 * session; 0: in any case */
+
+	/* DLOCK_ACQUIRE: the grant; a renewal takes the TTL */
+	int64		ttl;			/* us; 0 = the grant's own */
+	const char *value;
+	int64		cleanup;		/* us */
+	int32		priority;
+	bool		session;		/* ends with our connection */
+
+	/* DLOCK_ACQUIRE: how to wait for it */
+	int64		wait;			/* us; DLOCK_NEVER = without limit */
+	bool		force;			/* take it when the holder's time is up */
+	bool		without_snapshot;	/* the caller is a procedure */
+
+	/* the holder's own operations: give up rather than wait for the row */
+	bool		skip_used;
+
+	/* DLOCK_REAP */
+	int64		linger;			/* how long a free row is kept */
+} DlockRequest;
+
+/* What an acquire has found out about its turn since it was called. */
+typedef struct DlockTurn
+{
+	bool		behind;			/* another request comes first */
+	int64		until;			/* how long we wait, lease time */
+	int64		asked_version;	/* the grant that we asked to yield, or 0 */
+	int64		asked_at;		/* when that was */
+} DlockTurn;
+
+/*
+ * One row of a key, as last committed or as written by our own transaction.
+ * A row that exists only in another open transaction is unsettled and does not
+ * exist.
+ */
 typedef struct DlockState
 {
 	bool		exists;			/* there is a row */
 	bool		held;			/* it is a grant, expired or not */
 	bool		unsettled;		/* another open transaction is changing it */
 	bool		gone;			/* the session that it ends with has ended */
-	bool		asked;			/* somebody has asked the holder to yield */
+	bool		asked;			/* the holder has been asked to yield */
+	int16		slot;
 	Oid			role;			/* the role that the grant belongs to */
 	int64		version;
 	const char *owner;			/* NULL if the grant has none */
@@ -41,29 +90,6 @@ typedef struct DlockState
 	int64		expires;		/* effective expiry, lease time */
 	int64		idle_since;		/* of a row that is not held: since when */
 } DlockState;
-
-/* Who asks, and how the grant is named. */
-typedef struct DlockClaim
-{
-	DlockOp		op;
-	Oid			role;
-	bool		by_version;		/* does "version" count? */
-	int64		version;
-	const char *owner;			/* NULL: not named by owner */
-	int32		pid;			/* DLOCK_RELEASE: only if it ends with this
-								 * session; 0: in any case */
-
-	/* DLOCK_ACQUIRE */
-	bool		behind;			/* somebody else's turn comes first */
-	int32		priority;
-	bool		force;			/* take it when the holder's time is up */
-	int64		asked_version;	/* the grant that we asked to yield, or 0 */
-	int64		asked_at;		/* when that was */
-	int64		until;			/* how long we wait */
-
-	/* DLOCK_REAP */
-	int64		linger;			/* how long a free row is kept */
-} DlockClaim;
 
 /* What has to be done to the row. */
 typedef enum DlockAction
@@ -92,17 +118,21 @@ typedef enum DlockAnswer
 	DLOCK_IS_IDLE				/* DLOCK_REAP: a free row was dropped */
 } DlockAnswer;
 
+#define DLOCK_NO_ROW	(-1)
+
 typedef struct DlockVerdict
 {
 	DlockAction action;
 	DlockAnswer answer;
 	bool		preempts;		/* takes a live grant from its holder */
+	int			row;			/* the row that it is about, or DLOCK_NO_ROW */
 } DlockVerdict;
 
-extern bool dlock_fsm_is_live(const DlockState *state, int64 now);
-extern int64 dlock_fsm_yield_by(const DlockState *state,
-								const DlockClaim *claim, int64 now);
-extern DlockVerdict dlock_fsm_decide(const DlockState *state,
-									 const DlockClaim *claim, int64 now);
+extern bool dlock_fsm_is_live(const DlockState *row, int64 now);
+extern int64 dlock_fsm_yield_by(const DlockState *row, const DlockTurn *turn,
+								int64 now);
+extern DlockVerdict dlock_fsm_decide(const DlockState *rows, int nrows,
+									 const DlockRequest *request,
+									 const DlockTurn *turn, int64 now);
 
 #endif							/* DLOCK_FSM_H */

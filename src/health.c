@@ -38,6 +38,7 @@
 #include "utils/tuplestore.h"
 
 #include "clock.h"
+#include "database.h"
 #include "guc.h"
 #include "indexes.h"
 #include "shmem.h"
@@ -216,13 +217,13 @@ check_standbys(Report *report, const DlockSync *sync)
 static void
 check_reaper(Report *report)
 {
-	DlockDatabase *db = dlock_shmem_database(MyDatabaseId);
+	DlockDatabase *db = dlock_database(MyDatabaseId);
 	const char *raise_workers =
 	psprintf("Raise max_worker_processes (now %d) and restart.", max_worker_processes);
-	uint64		visited = db != NULL ? pg_atomic_read_u64(&db->visited) : 0;
-	DlockVisit	visit = db != NULL ? pg_atomic_read_u32(&db->visit) : DLOCK_VISIT_GOOD;
+	uint64		visited = db != NULL ? pg_atomic_read_u64(&db->last_good_visit) : 0;
+	DlockVisit	visit = db != NULL ? pg_atomic_read_u32(&db->last_visit) : DLOCK_VISIT_GOOD;
 
-	if (dlock_shmem->launcher_latch == NULL)
+	if (!dlock_database_has_launcher())
 		add(report, "reaper", WORTH_A_LOOK,
 			"the process \"dlock launcher\" does not run: expired rows stay, and no event is sent; locks work",
 			psprintf("%s If there was a free slot, the server's log says why it is missing.", raise_workers));

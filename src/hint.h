@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * hint.h
- *	  Where the newest row version of a key was last seen.
+ *	  Where the newest row version of a place was last seen.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,8 +10,10 @@
 
 #include "storage/itemptr.h"
 
-extern uint64 dlock_hint_hash(const char *key, int keylen);
-extern bool dlock_hint_get(uint64 hash, ItemPointer tid);
-extern void dlock_hint_set(uint64 hash, ItemPointer tid);
+extern Size dlock_hint_shmem_size(void);
+extern void dlock_hint_shmem_init(void);
+
+extern bool dlock_hint_get(uint64 place, ItemPointer tid);
+extern void dlock_hint_set(uint64 place, ItemPointer tid);
 
 #endif							/* DLOCK_HINT_H */

@@ -5,7 +5,7 @@
  *
  * The launcher is connected to no database, so it stands in nobody's way.
  * Backends tell it through shared memory when the next lease of their
- * database will end (dlock_shmem_report_due); at that time it starts a reaper
+ * database will end (dlock_database_want_reaper); at that time it starts a reaper
  * there, which makes one pass and leaves, so that DROP DATABASE and CREATE
  * DATABASE .. TEMPLATE find the database empty a moment later.  One reaper
  * runs at a time: that bounds what all databases together cost.
@@ -39,9 +39,10 @@
 #include "utils/wait_event.h"
 
 #include "clock.h"
+#include "database.h"
 #include "guc.h"
+#include "launcher.h"
 #include "reaper.h"
-#include "shmem.h"
 
 #define RESTART_SECONDS		1
 #define RETRY_US			INT64CONST(10000000)
@@ -77,10 +78,7 @@ read_databases(bool all_due)
 	HeapTuple	tuple;
 
 	/* whatever has a slot by now shows in the scan, unless it was dropped */
-	LWLockAcquire(dlock_shmem_database_lock(), LW_SHARED);
-	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
-		gone[i] = dlock_shmem->databases[i].dboid;
-	LWLockRelease(dlock_shmem_database_lock());
+	dlock_database_list(gone);
 
 	StartTransactionCommand();
 	(void) GetTransactionSnapshot();
@@ -95,30 +93,22 @@ read_databases(bool all_due)
 			{
 				gone[i] = InvalidOid;
 				if (!form->datallowconn)
-					pg_atomic_write_u64(&dlock_shmem->databases[i].due, DLOCK_NEVER);
+					dlock_database_set_due(dlock_database_at(i), DLOCK_NEVER);
 			}
 
 		if (all_due && form->datallowconn)
 		{
-			DlockDatabase *db = dlock_shmem_database(form->oid);
+			DlockDatabase *db = dlock_database(form->oid);
 
 			if (db != NULL)
-				pg_atomic_write_u64(&db->due, (uint64) dlock_clock_now());
+				dlock_database_set_due(db, dlock_clock_now());
 		}
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
 
-	LWLockAcquire(dlock_shmem_database_lock(), LW_EXCLUSIVE);
-	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
-	{
-		DlockDatabase *db = &dlock_shmem->databases[i];
-
-		if (OidIsValid(gone[i]) && db->dboid == gone[i])
-			db->dboid = InvalidOid;
-	}
-	LWLockRelease(dlock_shmem_database_lock());
+	dlock_database_forget(gone);
 	pfree(gone);
 }
 
@@ -138,34 +128,34 @@ run_reaper(DlockDatabase *db)
 	snprintf(worker.bgw_function_name, BGW_MAXLEN, "dlock_reaper_main");
 	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock reaper");
 	snprintf(worker.bgw_type, BGW_MAXLEN, "dlock reaper");
-	worker.bgw_main_arg = Int32GetDatum((int32) (db - dlock_shmem->databases));
+	worker.bgw_main_arg = Int32GetDatum(dlock_database_number(db));
 	worker.bgw_notify_pid = MyProcPid;
 
-	db->pass_ended = false;
+	db->progress.ended = false;
 	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
 		return DLOCK_VISIT_NO_WORKER;
 	if (WaitForBackgroundWorkerStartup(handle, &pid) == BGWH_POSTMASTER_DIED ||
 		WaitForBackgroundWorkerShutdown(handle) == BGWH_POSTMASTER_DIED)
 		proc_exit(1);
 	pfree(handle);
-	return db->pass_ended ? DLOCK_VISIT_GOOD : DLOCK_VISIT_FAILED;
+	return db->progress.ended ? DLOCK_VISIT_GOOD : DLOCK_VISIT_FAILED;
 }
 
 static void
 say_goodbye(int code, Datum arg)
 {
-	dlock_shmem->launcher_latch = NULL;
+	dlock_database_set_launcher(NULL);
 }
 
 /* When a visit to this database is due. */
 static int64
 due_at(DlockDatabase *db)
 {
-	if (pg_atomic_read_u32(&db->events) != 0)
+	if (pg_atomic_read_u32(&db->announce) != 0)
 		return 0;
 	if (dlock_reap_interval == 0)
 		return DLOCK_NEVER;
-	return Max((int64) pg_atomic_read_u64(&db->due), db->not_before);
+	return Max((int64) pg_atomic_read_u64(&db->due), db->progress.not_before);
 }
 
 /* How long until the next database is due; runs those that are. */
@@ -177,7 +167,7 @@ run_due(void)
 
 	for (int i = 0; i < DLOCK_MAX_DATABASES && !ShutdownRequestPending; i++)
 	{
-		DlockDatabase *db = &dlock_shmem->databases[i];
+		DlockDatabase *db = dlock_database_at(i);
 		int64		due;
 		int64		now;
 
@@ -193,15 +183,15 @@ run_due(void)
 
 			ran = true;
 			now = dlock_clock_now();
-			pg_atomic_write_u32(&db->visit, visit);
+			pg_atomic_write_u32(&db->last_visit, visit);
 			if (visit == DLOCK_VISIT_GOOD)
-				pg_atomic_write_u64(&db->visited, (uint64) now);
+				pg_atomic_write_u64(&db->last_good_visit, (uint64) now);
 			else
 			{
 				/* it may have taken the due time and done nothing about it */
-				db->not_before = now + RETRY_US;
-				pg_atomic_write_u32(&db->events, 0);
-				pg_atomic_write_u64(&db->due, (uint64) now);
+				db->progress.not_before = now + RETRY_US;
+				(void) dlock_database_take_announcement(db);
+				dlock_database_set_due(db, now);
 				read_databases(false);
 			}
 			due = due_at(db);
@@ -228,7 +218,7 @@ dlock_launcher_main(Datum arg)
 	(void) dlock_clock_started();
 
 	before_shmem_exit(say_goodbye, (Datum) 0);
-	dlock_shmem->launcher_latch = MyLatch;
+	dlock_database_set_launcher(MyLatch);
 
 	read_databases(true);
 

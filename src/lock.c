@@ -1,53 +1,54 @@
 /*-------------------------------------------------------------------------
  *
  * lock.c
- *	  The engine: read the row, let fsm.c decide, apply.
+ *	  The engine: read the rows, let fsm.c decide, apply.
  *
- * There is one way through here for everybody, the reaper included:
+ * Every operation takes the same way, the reaper's included:
  *
- *	1. find the row
- *	2. decide; where nothing has to be written, that is the answer
+ *	1. find the rows of the key
+ *	2. decide; if nothing has to be written, that is the answer
  *	3. make the row ours: lock it, or the place where it will be
- *	4. decide again, for time has passed, more so if we had to wait
+ *	4. decide again, because time has passed, more so if we had to wait
  *	5. write
  *
  * Whatever changed between 1 and 3 shows in 3, and we start over.  An acquire
- * and the reaper never wait in 3; the holder's own operations do, as any
- * UPDATE would.
+ * and the reaper never wait in 3; the holder's own operations do, as any UPDATE
+ * would.
  *
- * An acquire that may wait does so outside of all that: it enters the queue
- * (wait.c) and tries again whenever it is woken or a time is up, and gets
- * further than 2 only when it is its turn.
+ * This is one try.  An acquire that may wait calls it again and again (await.c).
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "storage/lmgr.h"
-#include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/sinval.h"
-#include "tcop/pquery.h"
-#include "utils/memutils.h"
-#include "utils/portal.h"
-#include "utils/snapmgr.h"
-#include "utils/timeout.h"
 
 #include "clock.h"
-#include "deadlock.h"
+#include "database.h"
 #include "events.h"
 #include "guc.h"
 #include "lock.h"
-#include "role.h"
 #include "session.h"
-#include "shmem.h"
 #include "standby.h"
-#include "store.h"
 #include "version.h"
 #include "wait.h"
+#include "write.h"
 #include "xact.h"
+
+typedef struct Try
+{
+	const DlockKey *key;
+	const DlockRequest *request;
+	const DlockTurn *turn;
+	DlockStore	store;
+	DlockRows  *found;
+	DlockResult *result;
+	DlockWrite	wrote;
+} Try;
 
 static LockTupleMode
 lock_mode(DlockAction action)
@@ -64,36 +65,43 @@ lock_mode(DlockAction action)
 }
 
 /*
- * Is the transaction that had the row in its hands out of the way by now?
- * Then an acquire looks again before it answers busy.
+ * Has the transaction that was changing the row ended by now?  Then an acquire
+ * looks again before it answers busy.
  *
- * The reaper's is no reason to answer busy: what it deletes is free.  It
- * touches a few rows and commits, waiting for nobody, so waiting for it is
- * no more than waiting for an LWLock.
+ * If it is the reaper's, this waits for it, because what the reaper deletes is
+ * free.  The reaper touches a few rows and commits, and waits for nobody, so
+ * this takes no longer than waiting for an LWLock.
  */
 static bool
-out_of_the_way(const DlockRow *row)
+pending_has_ended(const DlockRow *row)
 {
 	DlockDatabase *db;
 
 	if (!TransactionIdIsValid(row->pending))
 		return false;
-	db = dlock_shmem_database(MyDatabaseId);
-	if (db != NULL && pg_atomic_read_u32(&db->reap_xid) == row->pending)
+	db = dlock_database(MyDatabaseId);
+	if (db != NULL && pg_atomic_read_u32(&db->reaper_xid) == row->pending)
 		XactLockTableWait(row->pending, NULL, NULL, XLTW_None);
 	return !TransactionIdIsInProgress(row->pending);
+}
+
+static DlockVerdict
+decide(const Try *try, int64 now)
+{
+	return dlock_fsm_decide(try->found->states, try->found->n, try->request,
+							try->turn, now);
 }
 
 static void
 fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 now)
 {
 	grant->version = version;
-	grant->role = request->claim.role;
-	grant->owner = request->claim.owner;
+	grant->role = request->role;
+	grant->owner = request->owner;
 	grant->value = request->value;
 	grant->ttl = request->ttl;
 	grant->cleanup = request->cleanup;
-	grant->priority = request->claim.priority;
+	grant->priority = request->priority;
 	grant->pid = request->session ? MyProcPid : 0;
 	grant->acquired_at = now;
 	grant->refreshed_at = now;
@@ -105,93 +113,103 @@ granted(DlockResult *result, const DlockGrant *grant)
 {
 	result->version = grant->version;
 	result->expires = grant->expires_at;
-	dlock_xact_report_due(grant->expires_at);
+	dlock_xact_want_reaper(grant->expires_at);
 }
 
-/* Steps 3 to 5 for a key that has no row; false: look again. */
+/* Steps 3 to 5 for a key that has no row.  False: look again. */
 static bool
-add_row(const DlockStore *store, const DlockKey *key,
-		const DlockRequest *request, DlockResult *result)
+add_row(Try *try)
 {
-	int			note = dlock_xact_note(key->hash);
-	DlockInsertion *insertion;
+	int			change = dlock_xact_begin_change(try->key->hash);
+	DlockInsertion insertion;
 	DlockGrant	grant;
 	uint64		seen;
 
-	fill_grant(&grant, request, 0, dlock_clock_now());
-	insertion = dlock_store_prepare_insert(store, key, &grant);
+	fill_grant(&grant, try->request, 0, dlock_clock_now());
+	dlock_write_prepare_insert(&insertion, &try->store, try->key, &grant);
 	do
 	{
 		seen = SharedInvalidMessageCounter;
-		dlock_version_load(store);
-		dlock_store_load_insert(insertion);
+		dlock_version_load(&try->store);
+		dlock_write_load_insert(&insertion);
 	} while (seen != SharedInvalidMessageCounter);
 
-	if (!dlock_store_begin_insert(insertion))
+	if (!dlock_write_begin_insert(&insertion))
 	{
-		dlock_xact_unnote(note);
+		dlock_xact_cancel_change(change);
 		return false;
 	}
-	if (!dlock_store_inserts_grant(insertion))
+	if (!insertion.is_grant)
 	{
-		dlock_store_end_insert(insertion, 0, grant.acquired_at);
-		dlock_xact_noted(note, false, false, DLOCK_NEVER);
+		dlock_write_end_insert(&insertion, 0, grant.acquired_at);
+		dlock_xact_end_change(change, false, false, DLOCK_NEVER);
 		return false;
 	}
 
 	/* ours, so its version is the next, and its time begins */
-	fill_grant(&grant, request, dlock_version_next(store), dlock_clock_now());
-	dlock_store_end_insert(insertion, grant.version, grant.acquired_at);
-	granted(result, &grant);
-	dlock_xact_noted(note, false, true, grant.expires_at);
+	fill_grant(&grant, try->request, dlock_version_next(&try->store),
+			   dlock_clock_now());
+	dlock_write_end_insert(&insertion, grant.version, grant.acquired_at);
+	granted(try->result, &grant);
+	dlock_xact_end_change(change, false, true, grant.expires_at);
+	try->wrote = DLOCK_WROTE_GRANT;
 	return true;
+}
+
+/* Renew a grant, as it is asked for now or for its own TTL. */
+static DlockWrite
+renew(Try *try, DlockRow *row, int64 now, int change)
+{
+	const DlockRequest *request = try->request;
+	int64		old_ttl = dlock_row_ttl(row->tuple);
+	int64		ttl = request->ttl != 0 ? request->ttl : old_ttl;
+
+	if (request->op == DLOCK_ACQUIRE)
+	{
+		DlockGrant	grant;
+
+		fill_grant(&grant, request, dlock_row_version(row->tuple), now);
+		grant.acquired_at = dlock_row_acquired_at(row->tuple);
+		dlock_write_grant(&try->store, try->key, row, &grant);
+		granted(try->result, &grant);
+		dlock_xact_end_change(change, true, false, grant.expires_at);
+		return DLOCK_WROTE_GRANT;
+	}
+
+	dlock_write_renewal(&try->store, try->key, row, ttl, now);
+	try->result->expires = now + ttl;
+	dlock_xact_want_reaper(now + ttl);
+	dlock_xact_end_change(change, false, false, now + ttl);
+	return ttl > old_ttl ? DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
 }
 
 /* Step 5 for a row that we have locked. */
 static DlockWrite
-apply(const DlockStore *store, const DlockKey *key, DlockRow *row,
-	  const DlockRequest *request, DlockAction action, int64 now, int note,
-	  DlockResult *result)
+apply(Try *try, DlockRow *row, DlockAction action, int64 now, int change)
 {
 	DlockGrant	grant;
-	int64		ttl;
 
 	switch (action)
 	{
 		case DLOCK_DO_GRANT:
-			fill_grant(&grant, request, dlock_version_next(store), now);
-			dlock_store_grant(store, key, row, &grant);
-			granted(result, &grant);
-			dlock_xact_noted(note, false, true, grant.expires_at);
+			fill_grant(&grant, try->request, dlock_version_next(&try->store), now);
+			dlock_write_grant(&try->store, try->key, row, &grant);
+			granted(try->result, &grant);
+			dlock_xact_end_change(change, false, true, grant.expires_at);
 			return DLOCK_WROTE_GRANT;
 
 		case DLOCK_DO_RENEW:
-			if (request->claim.op == DLOCK_ACQUIRE)
-			{
-				/* the same grant as it is asked for now */
-				fill_grant(&grant, request, row->state.version, now);
-				grant.acquired_at = row->acquired_at;
-				dlock_store_grant(store, key, row, &grant);
-				granted(result, &grant);
-				dlock_xact_noted(note, true, false, grant.expires_at);
-				return DLOCK_WROTE_GRANT;
-			}
-			ttl = request->ttl != 0 ? request->ttl : row->ttl;
-			dlock_store_renew(store, key, row, ttl, now);
-			result->expires = now + ttl;
-			dlock_xact_report_due(result->expires);
-			dlock_xact_noted(note, false, false, result->expires);
-			return ttl > row->ttl ? DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
+			return renew(try, row, now, change);
 
 		case DLOCK_DO_CLEAR:
-			dlock_store_clear(store, key, row, now);
-			dlock_session_released(key);
-			dlock_xact_report_due(now + DLOCK_LINGER_US);
-			return request->claim.op == DLOCK_FORCE ?
+			dlock_write_free(&try->store, try->key, row, now);
+			dlock_session_released(try->key);
+			dlock_xact_want_reaper(now + DLOCK_LINGER_US);
+			return try->request->op == DLOCK_FORCE ?
 				DLOCK_WROTE_OTHER : DLOCK_WROTE_LAZY;
 
 		case DLOCK_DO_REMOVE:
-			dlock_store_remove(store, row);
+			dlock_write_remove(&try->store, row);
 			return DLOCK_WROTE_LAZY;
 
 		case DLOCK_DO_PIN:
@@ -199,423 +217,128 @@ apply(const DlockStore *store, const DlockKey *key, DlockRow *row,
 			break;
 	}
 
-	/* the lock on the row is all, and stands in others' way */
-	dlock_xact_noted(note, true, false, DLOCK_NEVER);
+	/* nothing but the lock on the row, which stands in others' way */
+	dlock_xact_end_change(change, true, false, DLOCK_NEVER);
 	return DLOCK_WROTE_LAZY;
 }
 
-/*
- * One try.  Leaves in "row" what was found, for those who have to wait.
- */
-static void
-try_once(const DlockKey *key, const DlockRequest *request,
-		 const DlockClaim *claim, DlockRow *row, DlockResult *result)
+/* Steps 3 to 5 for a row that there is.  False: look again. */
+static bool
+change_row(Try *try, DlockVerdict verdict)
 {
-	bool		may_wait = (claim->op != DLOCK_ACQUIRE &&
-							claim->op != DLOCK_REAP && !request->skip_used);
-	DlockWrite	wrote = DLOCK_WROTE_NOTHING;
-	DlockStore	store;
+	const DlockRequest *request = try->request;
+	DlockState *state = &try->found->states[verdict.row];
+	DlockRow   *row = &try->found->rows[verdict.row];
+	bool		may_wait = request->op != DLOCK_ACQUIRE &&
+	request->op != DLOCK_REAP && !request->skip_used;
+	int			change = dlock_xact_begin_change(try->key->hash);
+	DlockAction locked_for = verdict.action;
+	DlockLocked locked;
+	int64		now;
+
+	locked = dlock_find_lock(&try->store, try->key, state, row,
+							 lock_mode(verdict.action),
+							 may_wait ? LockWaitBlock : LockWaitSkip);
+	if (locked != DLOCK_LOCKED)
+		dlock_xact_cancel_change(change);
+	if (locked == DLOCK_LOCK_CHANGED)
+		return false;
+	if (locked == DLOCK_LOCK_BUSY)
+	{
+		if (request->op == DLOCK_ACQUIRE && pending_has_ended(row))
+			return false;
+		try->result->answer = DLOCK_IS_BUSY;
+		return true;
+	}
+
+	try->wrote = DLOCK_WROTE_LAZY;
+	now = dlock_clock_now();
+	verdict = decide(try, now);
+	if (verdict.action != DLOCK_DO_NOTHING && verdict.action != locked_for)
+		return false;			/* needs another lock */
+	try->result->answer = verdict.answer;
+	try->wrote = apply(try, row, verdict.action, now, change);
+	if (verdict.preempts)
+		dlock_event_forced(pnstrdup(try->key->data, try->key->len), state->version,
+						   request->role, NULL);
+	return true;
+}
+
+/* Steps 1 and 2, and the others if there is something to write. */
+static bool
+look(Try *try)
+{
+	const DlockRequest *request = try->request;
+	DlockRows  *found = try->found;
+	DlockVerdict verdict;
+
+	dlock_find(&try->store, try->key,
+			   request->op == DLOCK_ACQUIRE ? DLOCK_FIND_NEWEST : DLOCK_FIND_COMMITTED,
+			   found);
+	for (int i = 0; i < found->n; i++)
+	{
+		DlockState *state = &found->states[i];
+
+		if (request->op == DLOCK_ACQUIRE && pending_has_ended(&found->rows[i]))
+			return false;
+		if (request->op == DLOCK_CHECK && state->held)
+			state->asked = dlock_wait_asked(try->key, state->version, NULL);
+	}
+
+	verdict = decide(try, dlock_clock_now());
+	try->result->answer = verdict.answer;
+	try->result->version = 0;
+	try->result->expires = 0;
+	if (verdict.row != DLOCK_NO_ROW)
+	{
+		try->result->version = found->states[verdict.row].version;
+		try->result->expires = found->states[verdict.row].expires;
+	}
+	if (verdict.action == DLOCK_DO_NOTHING)
+		return true;
+
+	if (verdict.action == DLOCK_DO_GRANT)
+	{
+		dlock_standby_require();
+		dlock_version_prepare(&try->store);
+	}
+	return verdict.row == DLOCK_NO_ROW ? add_row(try) : change_row(try, verdict);
+}
+
+/* One try.  Leaves in "found" what was there, for a caller that has to wait. */
+void
+dlock_lock_try(const DlockKey *key, const DlockRequest *request,
+			   const DlockTurn *turn, DlockRows *found, DlockResult *result)
+{
+	Try			try;
+
+	try.key = key;
+	try.request = request;
+	try.turn = turn;
+	try.found = found;
+	try.result = result;
+	try.wrote = DLOCK_WROTE_NOTHING;
 
 	dlock_xact_enter();
-	dlock_store_open(&store, claim->op != DLOCK_CHECK, false);
-
-	for (;;)
-	{
-		DlockVerdict verdict;
-		DlockAction locked_for;
-		DlockLocked locked;
-		int64		now;
-		int			note;
-
+	dlock_store_open(&try.store, request->op != DLOCK_CHECK, false);
+	do
 		CHECK_FOR_INTERRUPTS();
-
-		dlock_store_find(&store, key,
-						 claim->op == DLOCK_ACQUIRE ? DLOCK_FIND_HINT : DLOCK_FIND_COMMITTED,
-						 row);
-		if (claim->op == DLOCK_ACQUIRE && out_of_the_way(row))
-			continue;
-		if (claim->op == DLOCK_CHECK && row->state.held)
-			row->state.asked = dlock_wait_asked(key, row->state.version, NULL);
-
-		verdict = dlock_fsm_decide(&row->state, claim, dlock_clock_now());
-		result->answer = verdict.answer;
-		result->version = row->state.version;
-		result->expires = row->state.expires;
-		if (verdict.action == DLOCK_DO_NOTHING)
-			break;
-
-		if (verdict.action == DLOCK_DO_GRANT)
-		{
-			dlock_standby_require();
-			dlock_version_prepare(&store);
-		}
-
-		if (!row->state.exists)
-		{
-			if (!add_row(&store, key, request, result))
-				continue;
-			wrote = DLOCK_WROTE_GRANT;
-			break;
-		}
-
-		note = dlock_xact_note(key->hash);
-		locked = dlock_store_lock(&store, row, lock_mode(verdict.action),
-								  may_wait ? LockWaitBlock : LockWaitSkip);
-		if (locked != DLOCK_LOCKED)
-			dlock_xact_unnote(note);
-		if (locked == DLOCK_LOCK_CHANGED)
-			continue;
-		if (locked == DLOCK_LOCK_BUSY)
-		{
-			if (claim->op == DLOCK_ACQUIRE && out_of_the_way(row))
-				continue;
-			result->answer = DLOCK_IS_BUSY;
-			break;
-		}
-
-		/*
-		 * Ours now, and so settled as far as we are concerned: whoever was
-		 * changing it has rolled back, or is doing what our lock allows.
-		 */
-		wrote = DLOCK_WROTE_LAZY;
-		row->state.unsettled = false;
-		locked_for = verdict.action;
-		now = dlock_clock_now();
-		verdict = dlock_fsm_decide(&row->state, claim, now);
-		if (verdict.action != DLOCK_DO_NOTHING && verdict.action != locked_for)
-			continue;			/* needs another lock */
-		result->answer = verdict.answer;
-		wrote = apply(&store, key, row, request, verdict.action, now, note, result);
-		if (verdict.preempts)
-			dlock_event_forced(pnstrdup(key->data, key->len), row->state.version,
-							   claim->role, NULL);
-		break;
-	}
+	while (!look(&try));
 
 	if (result->answer == DLOCK_IS_GRANTED && request->session)
-		dlock_session_add(key, claim->role);
-
-	dlock_store_close(&store, wrote != DLOCK_WROTE_NOTHING);
-	dlock_xact_leave(wrote);
+		dlock_session_add(key, request->role);
+	dlock_store_close(&try.store, try.wrote != DLOCK_WROTE_NOTHING);
+	dlock_xact_leave(try.wrote);
 }
 
-/*
- * Waiting
- */
-
-static void
-leave_queue(int code, Datum arg)
-{
-	dlock_wait_leave(false);
-	if (LockTimeout > 0)
-		disable_timeout(LOCK_TIMEOUT, true);
-}
-
-/*
- * Give up every snapshot that this CALL holds, as a COMMIT in a procedure
- * would.  The portal keeps one for the sake of its result, which is a number
- * and does not need it.
- */
-static void
-give_up_snapshots(void)
-{
-	ForgetPortalSnapshots();
-	if (ActivePortal != NULL && ActivePortal->holdSnapshot != NULL)
-	{
-		UnregisterSnapshotFromOwner(ActivePortal->holdSnapshot,
-									ActivePortal->resowner);
-		ActivePortal->holdSnapshot = NULL;
-	}
-	InvalidateCatalogSnapshot();
-}
-
-static void
-sleep_until(int64 until, bool without_snapshot)
-{
-	if (without_snapshot)
-		give_up_snapshots();
-	dlock_wait_sleep(until);
-	if (without_snapshot)
-		EnsurePortalSnapshotExists();
-}
-
-/*
- * When to look for a deadlock next.  A suspicion is confirmed soon, with what
- * has been seen since then; otherwise it is less and less likely that one
- * comes about, which takes somebody that waits for us elsewhere.
- */
-typedef struct DeadlockWatch
-{
-	int64		next;			/* lease time */
-	int64		pause;
-	int64		suspected_at;	/* 0: not suspected */
-	int			doubts;			/* how often it was not confirmed */
-} DeadlockWatch;
-
-#define CONFIRM_US		INT64CONST(10000)
-#define MAX_DOUBTS		5
-#define MAX_PAUSE_US	INT64CONST(10000000)
-
-static void
-watch_deadlock(DeadlockWatch *watch, int64 now)
-{
-	bool		suspected;
-
-	if (now < watch->next)
-		return;
-
-	dlock_deadlock_check(watch->suspected_at, &suspected);
-
-	/* not even with old knowledge, or not confirmed for long */
-	if (watch->suspected_at == 0 ? !suspected : ++watch->doubts > MAX_DOUBTS)
-	{
-		watch->suspected_at = 0;
-		watch->pause = Min(watch->pause * 2, MAX_PAUSE_US);
-		watch->next = now + watch->pause;
-		return;
-	}
-	if (watch->suspected_at == 0)
-	{
-		watch->suspected_at = now;
-		watch->doubts = 0;
-	}
-	watch->next = now + CONFIRM_US;
-}
-
-/*
- * When the waiter should look again by itself: at the expiry, if it is known,
- * or when the holder's time to yield is up.
- */
-#define BEHIND_US	INT64CONST(10000000)
-
-static int64
-look_again_at(const DlockClaim *claim, const DlockRow *row,
-			  const DlockResult *result, int64 looked_at, int64 yield_by)
-{
-	if (result->answer == DLOCK_IS_ASKED)
-		return Min(yield_by, row->state.expires);
-
-	/*
-	 * Whoever is before us passes the turn on, so this is only to be found
-	 * content by the commits until then: a new holder whose lease ends no
-	 * sooner than we look need not wake us.
-	 */
-	if (claim->behind)
-		return looked_at + BEHIND_US;
-
-	/* in use by a transaction, or by several; the end of each wakes us */
-	if (!row->state.held || TransactionIdIsValid(row->pending) ||
-		row->state.expires <= looked_at)
-		return DLOCK_NEVER;
-	return row->state.expires;
-}
-
-/*
- * Busy, but by nothing that withdraws what we have asked of the holder: an
- * open transaction of his, be it a fence or a refresh, buys him no new time.
- */
-static bool
-still_asking(const DlockClaim *claim, const DlockState *state)
-{
-	if (claim->behind)
-		return false;
-	return state->unsettled ||
-		(state->held && state->version == claim->asked_version &&
-		 state->priority < claim->priority);
-}
-
-/* Try again and again until it is granted, refused, or the time is up. */
-static void
-wait_in_queue(const DlockKey *key, const DlockRequest *request,
-			  DlockClaim *claim, DlockRow *row, DlockResult *result,
-			  int64 began, TimestampTz lock_deadline)
-{
-	DeadlockWatch watch = {0};
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext each_look = AllocSetContextCreate(caller, "dlock wait",
-													ALLOCSET_DEFAULT_SIZES);
-	int64		yield_by = 0;
-
-	watch.pause = DeadlockTimeout * INT64CONST(1000);
-	watch.next = began + watch.pause;
-
-	for (;;)
-	{
-		int64		looked_at;
-		int64		wake_at;
-		int64		now;
-
-		claim->behind = dlock_wait_rearm() > 0;
-		CHECK_FOR_INTERRUPTS();
-
-		MemoryContextReset(each_look);
-		MemoryContextSwitchTo(each_look);
-		looked_at = dlock_clock_now();
-		try_once(key, request, claim, row, result);
-		if (result->answer != DLOCK_IS_BUSY && result->answer != DLOCK_IS_ASKED)
-			break;
-
-		now = dlock_clock_now();
-		if (result->answer == DLOCK_IS_BUSY)
-		{
-			if (now >= claim->until)
-				break;
-			if (!still_asking(claim, &row->state))
-				claim->asked_version = 0;
-		}
-		else
-		{
-			/* a holder is asked once; another holder anew */
-			if (claim->asked_version != result->version)
-			{
-				claim->asked_version = result->version;
-				claim->asked_at = now;
-			}
-			yield_by = dlock_fsm_yield_by(&row->state, claim, now);
-		}
-
-		wake_at = look_again_at(claim, row, result, looked_at, yield_by);
-		dlock_wait_publish(row, wake_at, claim->asked_version, claim->asked_at,
-						   yield_by);
-		watch_deadlock(&watch, now);
-
-		/* whoever waits for another lock meanwhile turns it off */
-		if (lock_deadline != 0 && !get_timeout_active(LOCK_TIMEOUT))
-			enable_timeout_at(LOCK_TIMEOUT, lock_deadline);
-		sleep_until(Min(Min(wake_at, claim->until), watch.next),
-					request->without_snapshot);
-	}
-
-	MemoryContextSwitchTo(caller);
-	MemoryContextDelete(each_look);
-}
-
-static void
-wait_for_turn(const DlockKey *key, const DlockRequest *request,
-			  DlockClaim *claim, DlockRow *row, DlockResult *result)
-{
-	int64		began = dlock_clock_now();
-	TimestampTz lock_deadline = 0;
-
-	PG_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
-	{
-		dlock_wait_enter(key, DLOCK_WAIT_TURN, claim->role, claim->owner,
-						 claim->priority, began, claim->until);
-		if (LockTimeout > 0)
-		{
-			lock_deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-														LockTimeout);
-			enable_timeout_at(LOCK_TIMEOUT, lock_deadline);
-		}
-		wait_in_queue(key, request, claim, row, result, began, lock_deadline);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
-
-	dlock_wait_leave(result->answer == DLOCK_IS_GRANTED);
-
-	/* if it has struck already, let it be reported as what it was */
-	if (LockTimeout > 0)
-		disable_timeout(LOCK_TIMEOUT, true);
-}
-
-static void
-acquire(const DlockKey *key, const DlockRequest *request, DlockRow *row,
-		DlockResult *result)
-{
-	DlockClaim	claim = request->claim;
-	int64		now = dlock_clock_now();
-
-	if (request->session)
-		dlock_session_prepare();
-	claim.until = request->wait == DLOCK_NEVER ? DLOCK_NEVER : now + request->wait;
-	claim.behind = dlock_wait_others_first(key, claim.priority);
-	try_once(key, request, &claim, row, result);
-	if (request->wait > 0 &&
-		(result->answer == DLOCK_IS_BUSY || result->answer == DLOCK_IS_ASKED))
-		wait_for_turn(key, request, &claim, row, result);
-}
-
+/* An operation that does not wait in the queue. */
 void
 dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 {
+	DlockTurn	turn = {0};
 	DlockKey	key;
-	DlockRow	row;
+	DlockRows	found;
 
-	dlock_store_key(&key, request->key, request->keylen);
-	if (request->claim.op == DLOCK_ACQUIRE)
-		acquire(&key, request, &row, result);
-	else
-		try_once(&key, request, &request->claim, &row, result);
-}
-
-/* Look again and again until the version differs or the time is up. */
-static bool
-watch_version(const DlockKey *key, bool is_held, int64 *version, int64 until)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext each_look = AllocSetContextCreate(caller, "dlock watch",
-													ALLOCSET_DEFAULT_SIZES);
-	bool		held;
-
-	for (;;)
-	{
-		DlockStore	store;
-		DlockRow	row;
-		int64		wake_at;
-		int64		now;
-
-		(void) dlock_wait_rearm();
-		CHECK_FOR_INTERRUPTS();
-
-		MemoryContextReset(each_look);
-		MemoryContextSwitchTo(each_look);
-		dlock_store_open(&store, false, false);
-		dlock_store_find(&store, key, DLOCK_FIND_COMMITTED, &row);
-		dlock_store_close(&store, false);
-
-		now = dlock_clock_now();
-		held = dlock_fsm_is_live(&row.state, now);
-		if (held != is_held || (held && row.state.version != *version) || now >= until)
-		{
-			*version = row.state.version;
-			break;
-		}
-
-		wake_at = held ? row.state.expires : DLOCK_NEVER;
-		row.pending = InvalidTransactionId;
-		dlock_wait_publish(&row, wake_at, 0, 0, 0);
-		dlock_wait_sleep(Min(wake_at, until));
-	}
-
-	MemoryContextSwitchTo(caller);
-	MemoryContextDelete(each_look);
-	return held;
-}
-
-/*
- * Wait until the key has another version than the given one, or none if it
- * had one, or the time is up.  Returns whether it is held, and the version.
- */
-bool
-dlock_lock_watch(const char *keydata, int keylen, bool is_held, int64 *version,
-				 int64 timeout)
-{
-	DlockKey	key;
-	bool		held;
-
-	dlock_store_key(&key, keydata, keylen);
-
-	PG_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
-	{
-		int64		began = dlock_clock_now();
-		int64		until = timeout == DLOCK_NEVER ? DLOCK_NEVER : began + timeout;
-
-		dlock_wait_enter(&key, DLOCK_WAIT_CHANGE, dlock_role_current(), NULL, 0,
-						 began, until);
-		held = watch_version(&key, is_held, version, until);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
-
-	dlock_wait_leave(false);
-	return held;
+	dlock_key_set(&key, request->key, request->keylen);
+	dlock_lock_try(&key, request, &turn, &found, result);
 }

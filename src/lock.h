@@ -1,34 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * lock.h
- *	  The engine: every change of a lock goes through dlock_lock_execute().
+ *	  The engine: every change of a lock goes through dlock_lock_try().
  *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_LOCK_H
 #define DLOCK_LOCK_H
 
+#include "find.h"
 #include "fsm.h"
-
-typedef struct DlockRequest
-{
-	DlockClaim	claim;
-	const char *key;
-	int			keylen;
-
-	/* for a grant; a renewal takes the TTL */
-	int64		ttl;			/* us; 0 = the grant's own */
-	const char *value;
-	int64		cleanup;		/* us */
-	bool		session;		/* ends with our connection */
-
-	/* how to wait for it */
-	int64		wait;			/* us; DLOCK_NEVER = without limit */
-	bool		without_snapshot;	/* the caller is a procedure */
-
-	/* the holder's own operations: give up rather than wait for the row */
-	bool		skip_used;
-} DlockRequest;
 
 typedef struct DlockResult
 {
@@ -37,8 +18,9 @@ typedef struct DlockResult
 	int64		expires;		/* its expiry, lease time */
 } DlockResult;
 
+extern void dlock_lock_try(const DlockKey *key, const DlockRequest *request,
+						   const DlockTurn *turn, DlockRows *found,
+						   DlockResult *result);
 extern void dlock_lock_execute(const DlockRequest *request, DlockResult *result);
-extern bool dlock_lock_watch(const char *key, int keylen, bool is_held,
-							 int64 *version, int64 timeout);
 
 #endif							/* DLOCK_LOCK_H */

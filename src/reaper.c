@@ -38,11 +38,13 @@
 #include "utils/wait_event.h"
 
 #include "clock.h"
+#include "database.h"
 #include "events.h"
 #include "guc.h"
 #include "lock.h"
 #include "reaper.h"
-#include "shmem.h"
+#include "row.h"
+#include "scan.h"
 #include "store.h"
 #include "wait.h"
 
@@ -80,7 +82,9 @@ collect(const DlockStore *store, HeapTuple tuple, void *arg)
 	int64		falls_due;
 
 	MemoryContextReset(batch->per_row);
-	dlock_store_decode(store, tuple, &key, NULL, &state);
+	memset(&state, 0, sizeof(state));
+	dlock_row_key(tuple, &key);
+	dlock_row_state(tuple, &state);
 
 	falls_due = state.held ? state.expires : state.idle_since + DLOCK_LINGER_US;
 	if (falls_due <= batch->now)
@@ -115,8 +119,7 @@ notify_asked(DlockDatabase *db)
 {
 	DlockWaiter *waiter = palloc(sizeof(DlockWaiter));
 
-	pg_atomic_write_u32(&db->events, 0);
-	pg_memory_barrier();
+	(void) dlock_database_take_announcement(db);
 	while (dlock_wait_take_announcement(db->dboid, waiter))
 	{
 		StartTransactionCommand();
@@ -155,19 +158,19 @@ run_batch(DlockDatabase *db, BlockNumber start, int *removed)
 	if (dlock_store_open(&store, true, true))
 	{
 		batch->now = dlock_clock_now();
-		block = dlock_store_scan(&store, GetActiveSnapshot(), start, BATCH_BLOCKS,
-								 collect, batch);
+		block = dlock_scan(&store, GetActiveSnapshot(), start, BATCH_BLOCKS,
+						   collect, batch);
 		dlock_store_close(&store, false);
 
 		if (batch->nkeys > 0)
-			pg_atomic_write_u32(&db->reap_xid, GetTopTransactionId());
+			pg_atomic_write_u32(&db->reaper_xid, GetTopTransactionId());
 		for (int i = 0; i < batch->nkeys; i++)
 		{
 			DlockRequest request = {0};
 			DlockResult result;
 
-			request.claim.op = DLOCK_REAP;
-			request.claim.linger = DLOCK_LINGER_US;
+			request.op = DLOCK_REAP;
+			request.linger = DLOCK_LINGER_US;
 			request.key = batch->keys[i];
 			request.keylen = batch->keylens[i];
 			dlock_lock_execute(&request, &result);
@@ -187,11 +190,11 @@ run_batch(DlockDatabase *db, BlockNumber start, int *removed)
 
 	PopActiveSnapshot();
 	CommitTransactionCommand();
-	pg_atomic_write_u32(&db->reap_xid, InvalidTransactionId);
+	pg_atomic_write_u32(&db->reaper_xid, InvalidTransactionId);
 
 	notify_expired(expired, nexpired);
 
-	db->sweep_next = Min(db->sweep_next, batch->next);
+	db->progress.next_due = Min(db->progress.next_due, batch->next);
 	MemoryContextDelete(kept);
 	return block;
 }
@@ -214,9 +217,9 @@ run_pass(DlockDatabase *db)
 	int			removed = 0;
 
 	/* what is reported from here on counts for the next pass */
-	pg_atomic_write_u64(&db->due, DLOCK_NEVER);
-	if (db->next_block == 0)
-		db->sweep_next = DLOCK_NEVER;
+	dlock_database_set_due(db, DLOCK_NEVER);
+	if (db->progress.next_block == 0)
+		db->progress.next_due = DLOCK_NEVER;
 
 	for (;;)
 	{
@@ -224,11 +227,11 @@ run_pass(DlockDatabase *db)
 		int64		now;
 		BlockNumber next;
 
-		next = run_batch(db, db->next_block, &removed);
-		db->next_block = next == InvalidBlockNumber ? 0 : next;
+		next = run_batch(db, db->progress.next_block, &removed);
+		db->progress.next_block = next == InvalidBlockNumber ? 0 : next;
 		now = dlock_clock_now();
 		worked += now - batch_began;
-		if (db->next_block == 0 || now - began > PASS_US)
+		if (db->progress.next_block == 0 || now - began > PASS_US)
 			break;
 		rest((now - batch_began) * REST_BATCH);
 	}
@@ -236,19 +239,19 @@ run_pass(DlockDatabase *db)
 	pause = dlock_reap_interval * INT64CONST(1000);
 	if (removed == 0)
 		pause = Max(pause, worked * REST_PASS);
-	db->not_before = dlock_clock_now() + pause;
+	db->progress.not_before = dlock_clock_now() + pause;
 
 	/* the rest of the table is due; the whole, when its first row is */
-	if (db->next_block != 0)
-		dlock_shmem_report_due(dlock_clock_now());
-	else if (db->sweep_next != DLOCK_NEVER)
-		dlock_shmem_report_due(db->sweep_next);
+	if (db->progress.next_block != 0)
+		dlock_database_want_reaper(dlock_clock_now());
+	else if (db->progress.next_due != DLOCK_NEVER)
+		dlock_database_want_reaper(db->progress.next_due);
 }
 
 void
 dlock_reaper_main(Datum arg)
 {
-	DlockDatabase *db = &dlock_shmem->databases[DatumGetInt32(arg)];
+	DlockDatabase *db = dlock_database_at(DatumGetInt32(arg));
 
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -262,7 +265,7 @@ dlock_reaper_main(Datum arg)
 	pgstat_report_appname("dlock reaper");
 
 	notify_asked(db);
-	if (dlock_reap_interval > 0 && dlock_clock_now() >= db->not_before)
+	if (dlock_reap_interval > 0 && dlock_clock_now() >= db->progress.not_before)
 		run_pass(db);
-	db->pass_ended = true;
+	db->progress.ended = true;
 }

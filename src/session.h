@@ -10,7 +10,7 @@
 
 #include "storage/ipc.h"
 
-#include "store.h"
+#include "key.h"
 
 typedef struct DlockSessionGrant
 {

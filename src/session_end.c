@@ -52,12 +52,11 @@ dlock_session_end_release(bool wait)
 		dlock_store_close(&store, true);
 		for (int i = 0; i < ngrants; i++)
 		{
-			DlockRequest request = {0};
+			DlockRequest request = {.op = DLOCK_RELEASE};
 			DlockResult result;
 
-			request.claim.op = DLOCK_RELEASE;
-			request.claim.role = grants[i].role;
-			request.claim.pid = MyProcPid;
+			request.role = grants[i].role;
+			request.pid = MyProcPid;
 			request.key = grants[i].key;
 			request.keylen = grants[i].keylen;
 			request.skip_used = !wait;

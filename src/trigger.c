@@ -27,6 +27,7 @@
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
+#include "args.h"
 #include "compat.h"
 #include "errors.h"
 #include "funcs.h"
@@ -168,7 +169,7 @@ find_key(const TriggerData *data, HeapTuple row)
 						RelationGetRelationName(data->tg_relation)),
 				 errdetail("Trigger \"%s\" makes it of \"%s\".",
 						   trigger->tgname, trigger->tgargs[0])));
-	dlock_funcs_check_key(key, strlen(key));
+	dlock_args_check_key(key, strlen(key));
 	return key;
 }
 
@@ -207,7 +208,7 @@ dlock_fence_trigger(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"dlock_fence_trigger\" must be called as a trigger")));
-	dlock_funcs_prevent_read_only("dlock_fence_trigger()");
+	dlock_args_prevent_read_only("dlock_fence_trigger()");
 	check_trigger(data);
 
 	if (TRIGGER_FIRED_FOR_ROW(data->tg_event))

@@ -43,7 +43,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
-#include "shmem.h"
+#include "database.h"
 #include "version.h"
 
 #define LEAP	(INT64CONST(1) << 32)
@@ -124,7 +124,7 @@ leap_if_new(const DlockStore *store, uint64 incarnation)
 void
 dlock_version_prepare(const DlockStore *store)
 {
-	DlockDatabase *db = dlock_shmem_database(MyDatabaseId);
+	DlockDatabase *db = dlock_database(MyDatabaseId);
 	uint64		incarnation = current_incarnation(store);
 
 	LockRelationOid(store->versions, RowExclusiveLock);

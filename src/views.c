@@ -25,6 +25,8 @@
 
 #include "clock.h"
 #include "compat.h"
+#include "row.h"
+#include "scan.h"
 #include "shmem.h"
 #include "store.h"
 #include "wait.h"
@@ -80,10 +82,13 @@ show_row(const DlockStore *store, HeapTuple tuple, void *arg)
 	int			n = 0;
 
 	MemoryContextReset(show->per_row);
-	dlock_store_decode(store, tuple, &key, &grant, &state);
+	memset(&state, 0, sizeof(state));
+	dlock_row_key(tuple, &key);
+	dlock_row_state(tuple, &state);
 
 	if (dlock_fsm_is_live(&state, show->now))
 	{
+		dlock_row_grant(store->heap, tuple, &grant);
 		hidden = !may_see(show->sees_all, grant.role);
 		state.asked = dlock_wait_asked(&key, grant.version, &show->asking);
 
@@ -152,7 +157,7 @@ dlock_locks_shown(PG_FUNCTION_ARGS)
 
 	dlock_store_open(&store, false, false);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	dlock_store_scan(&store, snapshot, 0, InvalidBlockNumber, show_row, &show);
+	dlock_scan(&store, snapshot, 0, InvalidBlockNumber, show_row, &show);
 	UnregisterSnapshot(snapshot);
 	dlock_store_close(&store, false);
 	return (Datum) 0;

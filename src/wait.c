@@ -1,29 +1,29 @@
 /*-------------------------------------------------------------------------
  *
  * wait.c
- *	  The queue of those who wait for a key.
+ *	  The queue of those that wait for a key.
  *
- * Every backend has one entry in shared memory, so nothing can overflow.
- * Entries hang in buckets by the hash of their key, each bucket in the order
- * in which its entries are served: higher priority first, and within a
- * priority by arrival.  Who comes first among the entries of one key has the
- * turn; only he tries to get the lock, and everybody who is not in the queue
- * stands behind it.
+ * Every backend has one entry in shared memory, so the queue cannot overflow.
+ * Entries hang in buckets by the hash of their key.  Each bucket is in the
+ * order of service: higher priority first, and by arrival within a priority.
+ * The first entry of a key has the turn.  Only that waiter tries to get the
+ * lock; a request that is not in the queue stands behind it.
  *
  * No wakeup is lost.  A waiter enters the queue, then looks at the row, then
- * sleeps.  Whoever frees the row first makes that visible and then looks into
- * the queue (at the end of his transaction, xact.c).  So either the waiter
- * sees the row free, or the other one sees the waiter.  He sets the waiter's
- * flag before its latch; the waiter clears its flag before it looks at the
- * row and does not sleep if it is set, because a latch alone may be reset by
- * CHECK_FOR_INTERRUPTS().
+ * sleeps.  A process that frees the row first makes that visible and then looks
+ * into the queue, at the end of its transaction (xact.c).  So either the waiter
+ * sees the row free, or the other process sees the waiter.  That process sets
+ * the waiter's flag before its latch.  The waiter clears its flag before it
+ * looks at the row, and does not sleep if the flag is set: a latch alone is not
+ * enough, because CHECK_FOR_INTERRUPTS() may reset it.
  *
- * Only the one whose turn it is is woken.  If he leaves without the lock, he
- * passes the turn on: he may have been woken already.
+ * Only the waiter that has the turn is woken.  If it leaves without the lock,
+ * it wakes the next one, because its own wakeup may have announced the free
+ * key.
  *
- * A bucket's lock is never held across heap access or sleep, and no other
- * lock is taken under it, except by dlock_wait_copy_all(), which takes all of
- * them in order.
+ * A bucket's lock is never held across heap access or sleep, and no other lock
+ * is taken under it, except by dlock_wait_copy_all(), which takes all of them
+ * in order.
  *
  *-------------------------------------------------------------------------
  */
@@ -34,32 +34,24 @@
 #include "pgstat.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
-#include "storage/procarray.h"
 #include "storage/shmem.h"
-#include "access/subtrans.h"
-#include "access/transam.h"
 #include "utils/wait_event.h"
 
 #include "clock.h"
 #include "compat.h"
-#include "shmem.h"
+#include "database.h"
+#include "lwlocks.h"
 #include "wait.h"
-
-typedef struct DlockBucket
-{
-	dlist_head	waiters;
-} DlockBucket;
 
 typedef struct DlockQueue
 {
 	pg_atomic_uint32 nwaiters;	/* in all buckets; changed under their locks */
 	pg_atomic_uint64 ticket;
-	DlockBucket buckets[DLOCK_WAIT_BUCKETS];
+	dlist_head	buckets[DLOCK_BUCKETS];
 	DlockWaiter waiters[FLEXIBLE_ARRAY_MEMBER]; /* by process number */
 } DlockQueue;
 
 static DlockQueue *queue = NULL;
-static LWLockPadded *bucket_locks = NULL;
 
 /* our own entry while we wait, else NULL */
 static DlockWaiter *me = NULL;
@@ -71,23 +63,20 @@ dlock_wait_shmem_size(void)
 					mul_size(MaxBackends, sizeof(DlockWaiter)));
 }
 
-/* The first DLOCK_WAIT_BUCKETS of these locks are ours. */
 void
-dlock_wait_shmem_init(LWLockPadded *locks, bool found)
+dlock_wait_shmem_init(void)
 {
-	bool		existed;
+	bool		found;
 
-	queue = ShmemInitStruct("dlock waiters", dlock_wait_shmem_size(), &existed);
-	bucket_locks = locks;
-	Assert(existed == found);
-	if (existed)
+	queue = ShmemInitStruct("dlock waiters", dlock_wait_shmem_size(), &found);
+	if (found)
 		return;
 
 	memset(queue, 0, dlock_wait_shmem_size());
 	pg_atomic_init_u32(&queue->nwaiters, 0);
 	pg_atomic_init_u64(&queue->ticket, 0);
-	for (int i = 0; i < DLOCK_WAIT_BUCKETS; i++)
-		dlist_init(&queue->buckets[i].waiters);
+	for (int i = 0; i < DLOCK_BUCKETS; i++)
+		dlist_init(&queue->buckets[i]);
 	for (int i = 0; i < MaxBackends; i++)
 	{
 		pg_atomic_init_u32(&queue->waiters[i].woken, 0);
@@ -98,19 +87,31 @@ dlock_wait_shmem_init(LWLockPadded *locks, bool found)
 static int
 bucket_number(uint64 hash)
 {
-	return (hash >> 8) % DLOCK_WAIT_BUCKETS;
+	return (hash >> 8) % DLOCK_BUCKETS;
 }
 
 static LWLock *
 bucket_lock(uint64 hash)
 {
-	return &bucket_locks[bucket_number(hash)].lock;
+	return dlock_lwlock_bucket(bucket_number(hash));
 }
 
 static dlist_head *
 bucket_list(uint64 hash)
 {
-	return &queue->buckets[bucket_number(hash)].waiters;
+	return &queue->buckets[bucket_number(hash)];
+}
+
+/* An owner as waiters know it. */
+uint64
+dlock_wait_owner(const char *owner)
+{
+	uint64		hash;
+
+	if (owner == NULL)
+		return 0;
+	hash = hash_bytes_extended((const unsigned char *) owner, strlen(owner), 0);
+	return hash == 0 ? 1 : hash;
 }
 
 static bool
@@ -146,9 +147,9 @@ wake(DlockWaiter *waiter)
 }
 
 /*
- * Wake those to whom a change matters.  Called at the end of a transaction,
- * so it must not fail.  A change names its key by the hash; if two keys have
- * the same, those of the other one are woken too, rather than nobody.
+ * Wake those that a change matters to.  Called at the end of a transaction, so
+ * it must not fail.  A change names its key by the hash.  If two keys have the
+ * same hash, the waiters of the other key are woken, too.
  */
 void
 dlock_wait_wake(const DlockChange *change)
@@ -181,7 +182,7 @@ dlock_wait_wake(const DlockChange *change)
 	LWLockRelease(bucket_lock(change->hash));
 }
 
-/* Who has the turn, or NULL.  The bucket's lock must be held. */
+/* The waiter that has the turn, or NULL.  The bucket's lock must be held. */
 static DlockWaiter *
 first_in_line(const DlockKey *key)
 {
@@ -197,7 +198,7 @@ first_in_line(const DlockKey *key)
 	return NULL;
 }
 
-/* Would a newcomer of this priority have to stand behind somebody? */
+/* Would a newcomer of this priority stand behind another request? */
 bool
 dlock_wait_others_first(const DlockKey *key, int32 priority)
 {
@@ -246,17 +247,17 @@ dlock_wait_enter(const DlockKey *key, DlockWaitKind kind, Oid role,
 	waiter->role = role;
 	waiter->has_owner = owner != NULL;
 	strlcpy(waiter->owner, owner != NULL ? owner : "", sizeof(waiter->owner));
+	waiter->owner_hash = dlock_wait_owner(owner);
 	waiter->priority = priority;
 	waiter->since = since;
 	waiter->until = until;
 	waiter->wake_at = DLOCK_NEVER;
 	waiter->looked_at = 0;
-	waiter->blocker_pid = 0;
-	waiter->blocker_has_owner = false;
+	waiter->nblockers = 0;
 	waiter->asked_version = 0;
 	waiter->announce = false;
 
-	/* behind the last one who has our priority or a higher one */
+	/* behind the last one that has our priority or a higher one */
 	dlist_reverse_foreach(iter, list)
 	{
 		DlockWaiter *other = dlist_container(DlockWaiter, node, iter.cur);
@@ -270,16 +271,16 @@ dlock_wait_enter(const DlockKey *key, DlockWaitKind kind, Oid role,
 	else
 		dlist_push_tail(list, &waiter->node);
 
-	/* a full barrier: whoever frees the key from here on sees us */
+	/* a full barrier: a process that frees the key from here on sees us */
 	pg_atomic_fetch_add_u32(&queue->nwaiters, 1);
 	me = waiter;
 	LWLockRelease(bucket_lock(key->hash));
 }
 
 /*
- * Leave the queue.  If we had the turn and did not get the lock, whoever has
- * the turn now is woken: we may have been woken for what he is waiting for.
- * If we got it, the end of our transaction wakes him if need be.
+ * Leave the queue.  If we had the turn and did not get the lock, the waiter that
+ * has the turn now is woken, because our own wakeup may have announced the free
+ * key.  If we got the lock, the end of our transaction wakes it if need be.
  */
 void
 dlock_wait_leave(bool granted)
@@ -299,7 +300,7 @@ dlock_wait_leave(bool granted)
 			continue;
 		if (other->kind != DLOCK_WAIT_TURN || !wait_for_same(other, waiter))
 			continue;
-		/* the first of the others: does he come after us? */
+		/* the first of the others: does it come after us? */
 		if (waiter->kind == DLOCK_WAIT_TURN &&
 			(other->priority < waiter->priority ||
 			 (other->priority == waiter->priority && other->ticket > waiter->ticket)))
@@ -324,8 +325,8 @@ dlock_wait_rearm(void)
 	dlist_iter	iter;
 
 	/*
-	 * Until we have said when we will look again, every change wakes us: what
-	 * we said the last time may be sooner than what comes of this look.
+	 * Until we have said when we will look again, every change wakes us.
+	 * What we said last time may be sooner than what this look leads to.
 	 */
 	LWLockAcquire(bucket_lock(me->hash), LW_EXCLUSIVE);
 	pg_atomic_write_u32(&me->woken, 0);
@@ -345,54 +346,35 @@ dlock_wait_rearm(void)
 	return position;
 }
 
-/* The process whose transaction this is, or 0. */
-static int
-xid_owner(TransactionId xid)
-{
-	if (!TransactionIdIsValid(xid) || TransactionIdPrecedes(xid, TransactionXmin))
-		return 0;
-	return BackendXidGetPid(SubTransGetTopmostTransaction(xid));
-}
-
 /* Tell the others what we have seen, and when we will look again. */
 void
-dlock_wait_publish(const DlockRow *row, int64 wake_at, int64 asked_version,
-				   int64 asked_at, int64 yield_by)
+dlock_wait_publish(const DlockOutlook *outlook)
 {
-	const DlockState *state = &row->state;
-	int			pid = 0;
 	bool		announce = false;
 
-	if (row->is_ours)
-		pid = MyProcPid;
-	else if (TransactionIdIsValid(row->pending))
-		pid = xid_owner(row->pending);
-	else if (state->held)
-		pid = state->pid;
+	Assert(outlook->nblockers <= DLOCK_MAX_BLOCKERS);
 
 	LWLockAcquire(bucket_lock(me->hash), LW_EXCLUSIVE);
 	me->looked_at = dlock_clock_now();
-	me->wake_at = wake_at;
-	me->blocker_pid = pid;
-	me->blocker_role = state->role;
-	me->blocker_has_owner = pid == 0 && state->held && state->owner != NULL;
-	if (me->blocker_has_owner)
-		strlcpy(me->blocker_owner, state->owner, sizeof(me->blocker_owner));
-	if (me->asked_version != asked_version)
-		announce = me->announce = asked_version != 0;
-	me->asked_version = asked_version;
-	me->asked_at = asked_at;
-	me->yield_by = yield_by;
+	me->wake_at = outlook->wake_at;
+	me->nblockers = outlook->nblockers;
+	memcpy(me->blockers, outlook->blockers,
+		   outlook->nblockers * sizeof(DlockBlocker));
+	if (me->asked_version != outlook->asked_version)
+		announce = me->announce = outlook->asked_version != 0;
+	me->asked_version = outlook->asked_version;
+	me->asked_at = outlook->asked_at;
+	me->yield_by = outlook->yield_by;
 	LWLockRelease(bucket_lock(me->hash));
 
 	if (announce)
-		dlock_shmem_report_event();
+		dlock_database_want_announcement();
 }
 
 /*
- * Sleep until we are woken, or until the given lease time.  Returns early for
- * all sorts of reasons; the caller looks again.  Notices when the client is
- * gone, where the operating system can tell.
+ * Sleep until we are woken, or until the given lease time.  This may return
+ * early for all sorts of reasons; the caller looks again.  It notices that the
+ * client is gone, where the operating system can tell.
  */
 void
 dlock_wait_sleep(int64 until)
@@ -447,7 +429,7 @@ dlock_wait_asked(const DlockKey *key, int64 version, DlockWaiter *requestor)
 	if (!dlock_wait_any())
 		return false;
 
-	/* the one who has the turn is the one who asks */
+	/* the waiter that has the turn is the one that asks */
 	LWLockAcquire(bucket_lock(key->hash), LW_SHARED);
 	first = first_in_line(key);
 	result = first != NULL && first->asked_version == version;
@@ -457,40 +439,40 @@ dlock_wait_asked(const DlockKey *key, int64 version, DlockWaiter *requestor)
 	return result;
 }
 
-/* Copies of all who wait, as they are at one moment. */
+/* Copies of all waiters, as they are at one moment. */
 DlockWaiter *
 dlock_wait_copy_all(int *n)
 {
 	DlockWaiter *copy = palloc(mul_size(MaxBackends, sizeof(DlockWaiter)));
 
 	*n = 0;
-	for (int i = 0; i < DLOCK_WAIT_BUCKETS; i++)
-		LWLockAcquire(&bucket_locks[i].lock, LW_SHARED);
-	for (int i = 0; i < DLOCK_WAIT_BUCKETS; i++)
+	for (int i = 0; i < DLOCK_BUCKETS; i++)
+		LWLockAcquire(dlock_lwlock_bucket(i), LW_SHARED);
+	for (int i = 0; i < DLOCK_BUCKETS; i++)
 	{
 		dlist_iter	iter;
 
-		dlist_foreach(iter, &queue->buckets[i].waiters)
+		dlist_foreach(iter, &queue->buckets[i])
 			memcpy(&copy[(*n)++], dlist_container(DlockWaiter, node, iter.cur),
 				   sizeof(DlockWaiter));
 	}
-	for (int i = DLOCK_WAIT_BUCKETS - 1; i >= 0; i--)
-		LWLockRelease(&bucket_locks[i].lock);
+	for (int i = DLOCK_BUCKETS - 1; i >= 0; i--)
+		LWLockRelease(dlock_lwlock_bucket(i));
 	return copy;
 }
 
-/* One request to yield that nobody has been told of yet; false if none. */
+/* One request to yield that has not been announced yet; false if none. */
 bool
 dlock_wait_take_announcement(Oid dboid, DlockWaiter *waiter)
 {
 	bool		found = false;
 
-	for (int i = 0; i < DLOCK_WAIT_BUCKETS && !found; i++)
+	for (int i = 0; i < DLOCK_BUCKETS && !found; i++)
 	{
 		dlist_iter	iter;
 
-		LWLockAcquire(&bucket_locks[i].lock, LW_EXCLUSIVE);
-		dlist_foreach(iter, &queue->buckets[i].waiters)
+		LWLockAcquire(dlock_lwlock_bucket(i), LW_EXCLUSIVE);
+		dlist_foreach(iter, &queue->buckets[i])
 		{
 			DlockWaiter *asking = dlist_container(DlockWaiter, node, iter.cur);
 
@@ -502,37 +484,36 @@ dlock_wait_take_announcement(Oid dboid, DlockWaiter *waiter)
 				break;
 			}
 		}
-		LWLockRelease(&bucket_locks[i].lock);
+		LWLockRelease(dlock_lwlock_bucket(i));
 	}
 	return found;
 }
 
-/* Make a waiter look again, so that what it has published is true. */
+/* Make a waiter look again, so that what it has published becomes true. */
 void
 dlock_wait_wake_pid(int pid)
 {
-	for (int i = 0; i < DLOCK_WAIT_BUCKETS; i++)
+	for (int i = 0; i < DLOCK_BUCKETS; i++)
 	{
 		dlist_iter	iter;
 
-		LWLockAcquire(&bucket_locks[i].lock, LW_SHARED);
-		dlist_foreach(iter, &queue->buckets[i].waiters)
+		LWLockAcquire(dlock_lwlock_bucket(i), LW_SHARED);
+		dlist_foreach(iter, &queue->buckets[i])
 		{
 			DlockWaiter *waiter = dlist_container(DlockWaiter, node, iter.cur);
 
 			if (waiter->pid == pid)
 				wake(waiter);
 		}
-		LWLockRelease(&bucket_locks[i].lock);
+		LWLockRelease(dlock_lwlock_bucket(i));
 	}
 }
 
-/* We give up: nobody else need see a deadlock with us in it. */
+/* We give up: no other waiter needs to see a deadlock with us in it. */
 void
 dlock_wait_withdraw(void)
 {
 	LWLockAcquire(bucket_lock(me->hash), LW_EXCLUSIVE);
-	me->blocker_pid = 0;
-	me->blocker_has_owner = false;
+	me->nblockers = 0;
 	LWLockRelease(bucket_lock(me->hash));
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wait.h
- *	  The queue of those who wait for a key.
+ *	  The queue of those that wait for a key.
  *
  *-------------------------------------------------------------------------
  */
@@ -11,13 +11,8 @@
 #include "lib/ilist.h"
 #include "port/atomics.h"
 #include "storage/latch.h"
-#include "storage/lwlock.h"
 
-#include "store.h"
-
-#define DLOCK_MAX_KEY		1024
-#define DLOCK_MAX_OWNER		1024
-#define DLOCK_WAIT_BUCKETS	64
+#include "key.h"
 
 typedef enum DlockWaitKind
 {
@@ -26,17 +21,30 @@ typedef enum DlockWaitKind
 } DlockWaitKind;
 
 /*
- * A backend that waits; each has one entry, for it waits for one key at a
- * time.  Protected by the lock of the bucket that it is in, but for what is
- * said to be its own: that is written by the backend alone, under the lock
- * too, so the backend may read it without.
+ * One that a waiter waits for: a process, or, if none is known, the role and
+ * owner of a lease.
+ */
+typedef struct DlockBlocker
+{
+	int			pid;			/* 0: not known */
+	Oid			role;
+	uint64		owner;			/* dlock_wait_owner(); 0: none */
+} DlockBlocker;
+
+#define DLOCK_MAX_BLOCKERS	8
+
+/*
+ * A backend that waits.  Each backend has one entry, because it waits for one
+ * key at a time.  An entry is protected by the lock of its bucket.  Only the
+ * backend itself writes it, so it may read its own entry without the lock;
+ * "woken", "stale" and "announce" are the exceptions.
  */
 typedef struct DlockWaiter
 {
 	dlist_node	node;			/* in its bucket */
-	pg_atomic_uint32 woken;		/* set by whoever wakes it */
-	pg_atomic_uint32 stale;		/* set by whoever has changed the key since it
-								 * looked */
+	pg_atomic_uint32 woken;		/* set by the process that wakes it */
+	pg_atomic_uint32 stale;		/* set by a process that has changed the key
+								 * since it looked */
 	Latch	   *latch;
 	int			pid;			/* 0: does not wait */
 	DlockWaitKind kind;
@@ -48,17 +56,16 @@ typedef struct DlockWaiter
 	Oid			role;
 	bool		has_owner;
 	char		owner[DLOCK_MAX_OWNER + 1];
+	uint64		owner_hash;		/* as in DlockBlocker */
 	int32		priority;
 	int64		since;			/* lease time, as are the others */
 	int64		until;
 	int64		wake_at;		/* when it will look again by itself */
 
-	/* whom it waits for, as far as it knew when it last looked */
+	/* what it waits for, as far as it knew when it last looked */
 	int64		looked_at;
-	int			blocker_pid;	/* 0: nobody in particular */
-	Oid			blocker_role;
-	bool		blocker_has_owner;
-	char		blocker_owner[DLOCK_MAX_OWNER + 1];
+	int			nblockers;
+	DlockBlocker blockers[DLOCK_MAX_BLOCKERS];
 
 	/* the grant that it has asked the holder to yield, or 0 */
 	int64		asked_version;
@@ -67,7 +74,7 @@ typedef struct DlockWaiter
 	bool		announce;		/* the notification is still to be sent */
 } DlockWaiter;
 
-/* What a transaction's end means to those who wait for a key. */
+/* What the end of a transaction means to those that wait for a key. */
 typedef struct DlockChange
 {
 	uint64		hash;
@@ -76,18 +83,28 @@ typedef struct DlockChange
 	int64		expires;		/* if it is held: until when */
 } DlockChange;
 
-extern Size dlock_wait_shmem_size(void);
-extern void dlock_wait_shmem_init(LWLockPadded *locks, bool found);
+/* What a waiter tells the others before it sleeps. */
+typedef struct DlockOutlook
+{
+	int64		wake_at;
+	int			nblockers;
+	DlockBlocker blockers[DLOCK_MAX_BLOCKERS];
+	int64		asked_version;
+	int64		asked_at;
+	int64		yield_by;
+} DlockOutlook;
 
+extern Size dlock_wait_shmem_size(void);
+extern void dlock_wait_shmem_init(void);
+
+extern uint64 dlock_wait_owner(const char *owner);
 extern bool dlock_wait_others_first(const DlockKey *key, int32 priority);
 extern void dlock_wait_enter(const DlockKey *key, DlockWaitKind kind,
 							 Oid role, const char *owner, int32 priority,
 							 int64 since, int64 until);
 extern void dlock_wait_leave(bool granted);
 extern int	dlock_wait_rearm(void);
-extern void dlock_wait_publish(const DlockRow *row, int64 wake_at,
-							   int64 asked_version, int64 asked_at,
-							   int64 yield_by);
+extern void dlock_wait_publish(const DlockOutlook *outlook);
 extern void dlock_wait_sleep(int64 until);
 
 extern void dlock_wait_wake(const DlockChange *change);

@@ -2,27 +2,27 @@
  *
  * xact.c
  *	  What dlock does at the end of a transaction: how durable its commit is,
- *	  and who is woken by it.
+ *	  and which waiters it wakes.
  *
  * A grant must be durable before the client hears of it.  A release need not
- * be: WAL is sequential, so the flush of any later grant carries it along,
- * and a release that is lost only leaves the lock until its TTL.  Nor need a
- * renewal, for after a crash a lease lasts one full TTL from the start; but
- * one that lengthens the TTL must, so that the row that survives knows the
- * longer one, and so must every renewal where a synchronous standby is
- * configured: a primary that is cut off must not go on extending leases that
- * the promoted standby has let expire.
+ * be: WAL is sequential, so the flush of any later grant carries it along, and a
+ * release that is lost only leaves the lock until its TTL.  Nor need a renewal
+ * be, because after a crash a lease lasts one full TTL from the start.  There
+ * are two exceptions.  A renewal that lengthens the TTL must be durable, so that
+ * the row that survives knows the longer one.  And if a synchronous standby is
+ * configured, every renewal must wait for it: a primary that is cut off must
+ * not go on extending leases that the promoted standby has let expire.
  *
  * So at PRE_COMMIT, and for this transaction alone, synchronous_commit is
- * raised for a transaction with a grant, and turned off for one whose only
- * writes were such releases and renewals.  That these were all is known from
- * two things: the transaction had no id before our first write, and since
- * then the backend has written no WAL but ours.  In doubt nothing is lowered.
+ * raised if the transaction contains a grant, and turned off if its only writes
+ * were such releases and renewals.  Two signs tell that there were no other
+ * writes: the transaction had no id before our first write, and the backend has
+ * written no WAL but ours since then.  In doubt nothing is lowered.
  *
- * Every key that a transaction is about to touch is noted first, so that
- * those who wait for it are woken at the end, however that comes about.  When
- * the callbacks for COMMIT and ABORT run, the outcome is visible to all, and
- * nothing may fail any more: they only set latches.
+ * Every key that a transaction is about to change is noted first, so that
+ * those that wait for it are woken at the end, however the transaction ends.
+ * When the callbacks for COMMIT and ABORT run, the outcome is visible to all,
+ * and nothing may fail any more: they only set latches.
  *
  *-------------------------------------------------------------------------
  */
@@ -34,9 +34,10 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
+#include "clock.h"
+#include "database.h"
 #include "guc.h"
 #include "session.h"
-#include "shmem.h"
 #include "standby.h"
 #include "wait.h"
 #include "xact.h"
@@ -54,18 +55,18 @@ static struct
 	int64		due;			/* the reaper is wanted then; 0 = it is not */
 }			xact;
 
-/* the keys that it has touched, in order; memory is kept for the next one */
-typedef struct Note
+/* its changes, in order; memory is kept for the next one */
+typedef struct Noted
 {
 	DlockChange change;
 	SubTransactionId subid;
-} Note;
+} Noted;
 
-static Note *notes = NULL;
-static int	nnotes = 0;
-static int	maxnotes = 0;
+static Noted *changes = NULL;
+static int	nchanges = 0;
+static int	maxchanges = 0;
 
-#define KEEP_NOTES	1024
+#define KEEP_CHANGES	1024
 
 /* Bracket every lock operation with these two. */
 void
@@ -88,77 +89,78 @@ dlock_xact_leave(DlockWrite wrote)
 }
 
 /*
- * Note that we are about to touch this key.  Until dlock_xact_noted() says
- * what became of it, all who wait for it will be woken.
+ * We are about to change this key.  Until dlock_xact_end_change() says what
+ * became of it, the end of the transaction wakes everyone that waits for it.
  */
 int
-dlock_xact_note(uint64 hash)
+dlock_xact_begin_change(uint64 hash)
 {
-	Note	   *note;
+	Noted	   *noted;
 
-	if (nnotes == maxnotes)
+	if (nchanges == maxchanges)
 	{
-		int			newmax = maxnotes == 0 ? 64 : maxnotes * 2;
-		Size		size = mul_size(newmax, sizeof(Note));
+		int			newmax = maxchanges == 0 ? 64 : maxchanges * 2;
+		Size		size = mul_size(newmax, sizeof(Noted));
 
-		notes = notes == NULL ?
+		changes = changes == NULL ?
 			MemoryContextAllocHuge(TopMemoryContext, size) :
-			repalloc_huge(notes, size);
-		maxnotes = newmax;
+			repalloc_huge(changes, size);
+		maxchanges = newmax;
 	}
-	note = &notes[nnotes];
-	memset(note, 0, sizeof(*note));
-	note->change.hash = hash;
-	note->change.wakes_turn = true;
-	note->change.wakes_change = true;
-	note->change.expires = DLOCK_NEVER;
-	note->subid = GetCurrentSubTransactionId();
-	return nnotes++;
+	noted = &changes[nchanges];
+	memset(noted, 0, sizeof(*noted));
+	noted->change.hash = hash;
+	noted->change.wakes_turn = true;
+	noted->change.wakes_change = true;
+	noted->change.expires = DLOCK_NEVER;
+	noted->subid = GetCurrentSubTransactionId();
+	return nchanges++;
 }
 
-/* It was not touched after all. */
+/* It was not changed after all. */
 void
-dlock_xact_unnote(int note)
+dlock_xact_cancel_change(int change)
 {
-	Assert(note == nnotes - 1);
-	nnotes = note;
+	Assert(change == nchanges - 1);
+	nchanges = change;
 }
 
-/* What became of it, and so whom its commit wakes. */
+/* What became of it, and so what its commit means to waiters. */
 void
-dlock_xact_noted(int note, bool wakes_turn, bool wakes_change, int64 expires)
+dlock_xact_end_change(int change, bool wakes_turn, bool wakes_change,
+					  int64 expires)
 {
-	Note	   *this = &notes[note];
+	Noted	   *this = &changes[change];
 
 	this->change.wakes_turn = wakes_turn;
 	this->change.wakes_change = wakes_change;
 	this->change.expires = expires;
 
-	/* a trigger fences the same key once a row: once is enough */
-	if (note > 0 && memcmp(this, this - 1, sizeof(Note)) == 0)
-		dlock_xact_unnote(note);
+	/* a trigger fences the same key for every row: once is enough */
+	if (change > 0 && memcmp(this, this - 1, sizeof(Noted)) == 0)
+		dlock_xact_cancel_change(change);
 }
 
-/* Wake those who wait for the keys noted from the given one on. */
+/* Wake those that wait for the keys changed from the given one on. */
 static void
-wake_noted(int first, bool rolled_back)
+wake_waiters(int first, bool rolled_back)
 {
-	if (nnotes > first && dlock_wait_any())
-		for (int i = first; i < nnotes; i++)
+	if (nchanges > first && dlock_wait_any())
+		for (int i = first; i < nchanges; i++)
 		{
 			if (rolled_back)
-				notes[i].change.wakes_turn = true;
-			dlock_wait_wake(&notes[i].change);
+				changes[i].change.wakes_turn = true;
+			dlock_wait_wake(&changes[i].change);
 		}
-	nnotes = first;
+	nchanges = first;
 }
 
 /*
- * The reaper hears of it at commit: a visit before that finds no row, and
+ * The reaper hears of it at commit.  A visit before that would find no row, and
  * would be the last one.
  */
 void
-dlock_xact_report_due(int64 when)
+dlock_xact_want_reaper(int64 when)
 {
 	if (xact.due == 0 || when < xact.due)
 		xact.due = when;
@@ -172,9 +174,9 @@ wrote_only_ours(void)
 }
 
 /*
- * For this transaction alone: AtEOXact_GUC() undoes it.  It has to be done in
- * this way, because an assign hook tells the wait for the standby what to
- * wait for.
+ * For this transaction alone: AtEOXact_GUC() undoes it.  It has to be set in
+ * this way because an assign hook tells the wait for the standby what to wait
+ * for.
  */
 static void
 raise_synchronous_commit(void)
@@ -185,10 +187,10 @@ raise_synchronous_commit(void)
 }
 
 /*
- * The hook is of no matter to a commit that waits for nothing.  This is every
- * release's way, so it is spared the machinery of settings, which visits all
- * of them at the end.  Put back when the transaction ends, unless somebody
- * has changed it meanwhile.
+ * The assign hook does not matter to a commit that waits for nothing.  Every
+ * release comes this way, so it avoids the machinery of settings, which visits
+ * all of them at the end.  The value is put back when the transaction ends,
+ * unless it has been changed meanwhile.
  */
 static void
 lower_synchronous_commit(void)
@@ -231,16 +233,16 @@ static void
 at_end(bool committed)
 {
 	restore_synchronous_commit();
-	wake_noted(0, !committed);
+	wake_waiters(0, !committed);
 	dlock_session_at_end(committed);
 	if (committed && xact.due != 0)
-		dlock_shmem_report_due(xact.due);
+		dlock_database_want_reaper(xact.due);
 
-	if (maxnotes > KEEP_NOTES)
+	if (maxchanges > KEEP_CHANGES)
 	{
-		pfree(notes);
-		notes = NULL;
-		maxnotes = 0;
+		pfree(changes);
+		changes = NULL;
+		maxchanges = 0;
 	}
 	memset(&xact, 0, sizeof(xact));
 }
@@ -279,15 +281,15 @@ static void
 subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 				 SubTransactionId parentSubid, void *arg)
 {
-	int			first = nnotes;
+	int			first = nchanges;
 
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 
-	/* its own and its children's are the last ones */
-	while (first > 0 && notes[first - 1].subid >= mySubid)
+	/* those of this subtransaction and its children are the last ones */
+	while (first > 0 && changes[first - 1].subid >= mySubid)
 		first--;
-	wake_noted(first, true);
+	wake_waiters(first, true);
 	dlock_session_at_end(false);
 }
 

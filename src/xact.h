@@ -21,10 +21,10 @@ typedef enum DlockWrite
 extern void dlock_xact_init(void);
 extern void dlock_xact_enter(void);
 extern void dlock_xact_leave(DlockWrite wrote);
-extern int	dlock_xact_note(uint64 hash);
-extern void dlock_xact_unnote(int note);
-extern void dlock_xact_noted(int note, bool wakes_turn, bool wakes_change,
-							 int64 expires);
-extern void dlock_xact_report_due(int64 when);
+extern int	dlock_xact_begin_change(uint64 hash);
+extern void dlock_xact_cancel_change(int change);
+extern void dlock_xact_end_change(int change, bool wakes_turn,
+								  bool wakes_change, int64 expires);
+extern void dlock_xact_want_reaper(int64 when);
 
 #endif							/* DLOCK_XACT_H */

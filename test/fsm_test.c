@@ -56,7 +56,7 @@
 #define NAMED		(1 << 0)
 #define MISNAMED	(1 << 1)
 
-/* the grant beside the claim: the same request once more? */
+/* the grant beside the request: the same one once more? */
 #define OWN			(1 << 0)	/* same role and same owner */
 #define FOREIGN		(1 << 1)
 
@@ -108,7 +108,7 @@ typedef struct Rule
 	DlockVerdict then;
 } Rule;
 
-#define NOTHING(answer)		{DLOCK_DO_NOTHING, answer, false}
+#define NOTHING(answer)		{DLOCK_DO_NOTHING, answer, false, 0}
 
 /* what a rule does not speak of is 0, and does not matter to it */
 static const Rule rules[] = {
@@ -117,7 +117,7 @@ static const Rule rules[] = {
 	NOTHING(DLOCK_IS_BUSY)},
 	{"acquire: the same owner gets its grant back, renewed, whoever waits",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = OWN},
-	{DLOCK_DO_RENEW, DLOCK_IS_GRANTED, false}},
+	{DLOCK_DO_RENEW, DLOCK_IS_GRANTED, false, 0}},
 	{"acquire: nobody overtakes those who wait, be it free",
 		{.op = ACQUIRE,.settled = SETTLED,.row = ABSENT | FREE | EXPIRED,.turn = BEHIND},
 	NOTHING(DLOCK_IS_BUSY)},
@@ -126,22 +126,22 @@ static const Rule rules[] = {
 	NOTHING(DLOCK_IS_BUSY)},
 	{"acquire: a key that has no row, or a free one, is granted",
 		{.op = ACQUIRE,.settled = SETTLED,.row = ABSENT | FREE,.turn = FIRST},
-	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, false}},
+	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, false, 0}},
 	{"acquire: an expired lock is free to anybody, a former holder included",
 		{.op = ACQUIRE,.settled = SETTLED,.row = EXPIRED,.turn = FIRST},
-	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, false}},
+	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, false, 0}},
 	{"acquire: a live lock is busy for all who are not above the holder",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = NOT_HIGHER},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"preemption: a holder without cleanup loses it at once",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = NO_CLEANUP},
-	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, true}},
+	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, true, 0}},
 	{"preemption: a holder with cleanup is asked",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = IN_TIME},
 	NOTHING(DLOCK_IS_ASKED)},
 	{"preemption: when the time is up, force takes it",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = TIME_UP,.force = FORCEFUL},
-	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, true}},
+	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, true, 0}},
 	{"preemption: when the time is up, without force it is refused",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = TIME_UP,.force = PATIENT},
 	NOTHING(DLOCK_IS_REFUSED)},
@@ -160,10 +160,10 @@ static const Rule rules[] = {
 	NOTHING(DLOCK_IS_HELD_BY_OTHER)},
 	{"refresh: the holder's grant is renewed",
 		{.op = REFRESH,.row = LIVE,.role = SAME_ROLE,.naming = NAMED},
-	{DLOCK_DO_RENEW, DLOCK_IS_HELD, false}},
+	{DLOCK_DO_RENEW, DLOCK_IS_HELD, false, 0}},
 	{"release: the holder's grant ends",
 		{.op = RELEASE,.row = LIVE,.role = SAME_ROLE,.naming = NAMED},
-	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, false}},
+	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, false, 0}},
 	{"check: the holder hears that he is, and nothing is written",
 		{.op = CHECK,.row = LIVE,.role = SAME_ROLE,.naming = NAMED,.asked = NOT_ASKED},
 	NOTHING(DLOCK_IS_HELD)},
@@ -172,14 +172,14 @@ static const Rule rules[] = {
 	NOTHING(DLOCK_IS_PREEMPTING)},
 	{"fence: the holder's grant is pinned",
 		{.op = FENCE,.row = LIVE,.role = SAME_ROLE,.naming = NAMED},
-	{DLOCK_DO_PIN, DLOCK_IS_HELD, false}},
+	{DLOCK_DO_PIN, DLOCK_IS_HELD, false, 0}},
 
 	{"force: what is free or expired is not held",
 		{.op = FORCE,.row = ABSENT | FREE | EXPIRED},
 	NOTHING(DLOCK_IS_NOT_HELD)},
 	{"force: a live lock is taken away from anybody",
 		{.op = FORCE,.row = LIVE},
-	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, false}},
+	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, false, 0}},
 
 	{"reaper: no row, nothing to do",
 		{.op = REAP,.row = ABSENT},
@@ -192,13 +192,13 @@ static const Rule rules[] = {
 	NOTHING(DLOCK_IS_BUSY)},
 	{"reaper: removes an expired lock at once",
 		{.op = REAP,.row = EXPIRED,.settled = SETTLED},
-	{DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED, false}},
+	{DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED, false, 0}},
 	{"reaper: keeps a free row for a while",
 		{.op = REAP,.row = FREE,.settled = SETTLED,.idle = RECENT},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"reaper: removes a row that has long been free",
 		{.op = REAP,.row = FREE,.settled = SETTLED,.idle = LONG_IDLE},
-	{DLOCK_DO_REMOVE, DLOCK_IS_IDLE, false}},
+	{DLOCK_DO_REMOVE, DLOCK_IS_IDLE, false, 0}},
 };
 
 static const DlockOp ops[] = {
@@ -291,7 +291,7 @@ static const char alice_too[] = "alice";
 static const struct
 {
 	const char *of_grant;
-	const char *of_claim;
+	const char *of_request;
 	int			fact;
 }			owner_cases[] = {
 	{NULL, NULL, NO_OWNER},
@@ -367,7 +367,7 @@ static const struct
 static const struct
 {
 	int32		of_grant;
-	int32		of_claim;
+	int32		of_request;
 	bool		given;
 	bool		right;
 }			pid_cases[] = {
@@ -408,10 +408,12 @@ static long combinations = 0;
 static long without_rule = 0;
 static long with_two_rules = 0;
 static long arguments_changed = 0;
+static long wrong_row = 0;
+static long differs_without_row = 0;
 
 static void
 show(const char *problem, const Facts *facts, const DlockState *state,
-	 const DlockClaim *claim, int64 now, DlockVerdict verdict)
+	 const DlockRequest *request, int64 now, DlockVerdict verdict)
 {
 	printf("# %s: op %d row %d settled %d role %d owner %d naming %d idle %d\n",
 		   problem, facts->op, facts->row, facts->settled, facts->role,
@@ -423,41 +425,63 @@ show(const char *problem, const Facts *facts, const DlockState *state,
 		   (long long) state->version,
 		   state->owner != NULL ? state->owner : "(none)",
 		   (long long) state->expires, (long long) state->idle_since);
-	printf("#   claim: %s %lld owner %s linger %lld\n",
-		   claim->by_version ? "version" : "no version",
-		   (long long) claim->version,
-		   claim->owner != NULL ? claim->owner : "(none)",
-		   (long long) claim->linger);
+	printf("#   request: %s %lld owner %s linger %lld\n",
+		   request->by_version ? "version" : "no version",
+		   (long long) request->version,
+		   request->owner != NULL ? request->owner : "(none)",
+		   (long long) request->linger);
 	printf("#   now %lld: action %d answer %d\n",
 		   (long long) now, (int) verdict.action, (int) verdict.answer);
 }
 
+/* The row that a verdict is about: the one there is, or none. */
+static bool
+right_row(const Facts *facts, const DlockVerdict *verdict)
+{
+	if (facts->row == ABSENT)
+		return verdict->row == DLOCK_NO_ROW || facts->settled == UNSETTLED;
+	return verdict->action == DLOCK_DO_NOTHING || verdict->row == 0;
+}
+
 static void
-try_one(const Facts *facts, const DlockState *state, const DlockClaim *claim,
-		int64 now)
+try_one(const Facts *facts, const DlockState *state, const DlockRequest *request,
+		const DlockTurn *turn, int64 now)
 {
 	const DlockState state_before = *state;
-	const DlockClaim claim_before = *claim;
-	DlockVerdict verdict = dlock_fsm_decide(state, claim, now);
+	const DlockRequest request_before = *request;
+	const DlockTurn turn_before = *turn;
+	DlockVerdict verdict = dlock_fsm_decide(state, 1, request, turn, now);
 	int			found = -1;
 
 	combinations++;
 	if (memcmp(state, &state_before, sizeof(*state)) != 0 ||
-		memcmp(claim, &claim_before, sizeof(*claim)) != 0)
+		memcmp(request, &request_before, sizeof(*request)) != 0 ||
+		memcmp(turn, &turn_before, sizeof(*turn)) != 0)
 		arguments_changed++;
+	if (!right_row(facts, &verdict) && wrong_row++ == 0)
+		show("wrong row", facts, state, request, now, verdict);
+
+	/* a key without a row is like one whose row does not exist */
+	if (facts->row == ABSENT && facts->settled == SETTLED)
+	{
+		DlockVerdict none = dlock_fsm_decide(NULL, 0, request, turn, now);
+
+		if (memcmp(&none, &verdict, sizeof(none)) != 0 && differs_without_row++ == 0)
+			show("differs without a row", facts, state, request, now, none);
+	}
 
 	for (int i = 0; i < (int) lengthof(rules); i++)
 	{
 		if (!meets(facts, &rules[i].when))
 			continue;
 		if (found >= 0 && with_two_rules++ == 0)
-			show("two rules", facts, state, claim, now, verdict);
+			show("two rules", facts, state, request, now, verdict);
 		found = i;
 	}
 	if (found < 0)
 	{
 		if (without_rule++ == 0)
-			show("no rule", facts, state, claim, now, verdict);
+			show("no rule", facts, state, request, now, verdict);
 		return;
 	}
 
@@ -467,7 +491,7 @@ try_one(const Facts *facts, const DlockState *state, const DlockClaim *claim,
 		verdict.preempts != rules[found].then.preempts)
 	{
 		if (wrong[found]++ == 0)
-			show(rules[found].says, facts, state, claim, now, verdict);
+			show(rules[found].says, facts, state, request, now, verdict);
 	}
 }
 
@@ -519,7 +543,8 @@ try_combination(DlockOp op, long n)
 	int			idle = pick(&n, lengthof(idle_cases));
 	int64		now = expires + time_cases[time].offset;
 	DlockState	state;
-	DlockClaim	claim;
+	DlockRequest request;
+	DlockTurn	turn;
 	Facts		facts;
 
 	if (n > 0)
@@ -527,7 +552,8 @@ try_combination(DlockOp op, long n)
 
 	/* what is not set here is as if not asked for */
 	memset(&state, 0, sizeof(state));
-	memset(&claim, 0, sizeof(claim));
+	memset(&request, 0, sizeof(request));
+	memset(&turn, 0, sizeof(turn));
 
 	state.exists = row_cases[row].exists;
 	state.held = row_cases[row].held;
@@ -543,19 +569,19 @@ try_combination(DlockOp op, long n)
 	state.pid = pid_cases[pid].of_grant;
 	state.idle_since = now - lingers[linger] - idle_cases[idle].offset;
 
-	claim.op = op;
-	claim.role = role_cases[role].role;
-	claim.by_version = version_cases[version].by_version;
-	claim.version = version_cases[version].version;
-	claim.owner = owner_cases[owner].of_claim;
-	claim.linger = lingers[linger];
-	claim.pid = pid_cases[pid].of_claim;
-	claim.behind = behind;
-	claim.priority = rank_cases[rank].ours;
-	claim.force = force;
-	claim.asked_version = yield_cases[yield].asked_version;
-	claim.asked_at = now - yield_cases[yield].asked_ago;
-	claim.until = now + yield_cases[yield].until;
+	request.op = op;
+	request.role = role_cases[role].role;
+	request.by_version = version_cases[version].by_version;
+	request.version = version_cases[version].version;
+	request.owner = owner_cases[owner].of_request;
+	request.linger = lingers[linger];
+	request.pid = pid_cases[pid].of_request;
+	turn.behind = behind;
+	request.priority = rank_cases[rank].ours;
+	request.force = force;
+	turn.asked_version = yield_cases[yield].asked_version;
+	turn.asked_at = now - yield_cases[yield].asked_ago;
+	turn.until = now + yield_cases[yield].until;
 
 	facts.op = op_bit(op);
 	if (!state.exists)
@@ -577,7 +603,7 @@ try_combination(DlockOp op, long n)
 	facts.asked = asked ? ASKED : NOT_ASKED;
 	facts.idle = idle_cases[idle].fact;
 
-	try_one(&facts, &state, &claim, now);
+	try_one(&facts, &state, &request, &turn, now);
 	return true;
 }
 
@@ -592,6 +618,8 @@ main(void)
 		ok(met[i] > 0 && wrong[i] == 0, rules[i].says, met[i]);
 	ok(without_rule == 0, "every combination has a rule", combinations);
 	ok(with_two_rules == 0, "no combination has two", combinations);
+	ok(wrong_row == 0, "a verdict names the row that it is about", combinations);
+	ok(differs_without_row == 0, "no row is like a row that does not exist", combinations);
 	ok(arguments_changed == 0, "the arguments are left alone", combinations);
 	printf("1..%d\n", tests);
 	return failures == 0 ? 0 : 1;

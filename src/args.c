@@ -1,0 +1,290 @@
+/*-------------------------------------------------------------------------
+ *
+ * args.c
+ *	  Reading and checking the arguments of the SQL functions.
+ *
+ * Everything that a caller can get wrong is found here, before anything is
+ * looked up, with an error that names the argument and its limit.
+ *
+ * A function may have been created by the script of an older version, and then
+ * has fewer arguments than this library knows.  Those that are missing have
+ * their defaults, so that a database that has not been updated yet goes on
+ * working.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "common/int.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "args.h"
+#include "clock.h"
+#include "compat.h"
+#include "guc.h"
+#include "key.h"
+#include "role.h"
+#include "shmem.h"
+
+#define MAX_VALUE		(64 * 1024)
+
+/* of a wait, a cleanup or a timeout; NULL waits for longer */
+#define MAX_SPAN_DAYS	36500
+#define MAX_SPAN_US		(MAX_SPAN_DAYS * USECS_PER_DAY)
+
+/*
+ * Which server this is
+ */
+
+/* For functions that write nothing, but that a standby cannot answer. */
+void
+dlock_args_require_primary(const char *what)
+{
+	dlock_shmem_require();
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s on a standby", what),
+				 errhint("Connect to the primary, for instance with target_session_attrs=read-write.")));
+	PreventCommandIfParallelMode(what);
+}
+
+/* For functions that write. */
+void
+dlock_args_prevent_read_only(const char *what)
+{
+	dlock_args_require_primary(what);
+	PreventCommandIfReadOnly(what);
+
+	/* pg_upgrade has noted the next transaction id of this server */
+	if (IsBinaryUpgrade)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot execute %s during a binary upgrade", what)));
+}
+
+/*
+ * Single arguments
+ */
+
+static bool
+is_known(FunctionCallInfo fcinfo, int argno)
+{
+	return argno < PG_NARGS();
+}
+
+static bool
+is_given(FunctionCallInfo fcinfo, int argno)
+{
+	return is_known(fcinfo, argno) && !PG_ARGISNULL(argno);
+}
+
+void
+dlock_args_null(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			 errmsg("%s must not be null", name)));
+}
+
+static void
+check_length(const char *name, int len, int limit)
+{
+	if (len > limit)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is too long", name),
+				 errdetail("It has %d bytes; the limit is %d.", len, limit)));
+}
+
+void
+dlock_args_check_key(const char *key, int keylen)
+{
+	if (keylen == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("key must not be empty")));
+	check_length("key", keylen, DLOCK_MAX_KEY);
+}
+
+char *
+dlock_args_text(FunctionCallInfo fcinfo, int argno, const char *name, int limit)
+{
+	text	   *arg;
+
+	if (!is_given(fcinfo, argno))
+		return NULL;
+	arg = PG_GETARG_TEXT_PP(argno);
+	check_length(name, VARSIZE_ANY_EXHDR(arg), limit);
+	return text_to_cstring(arg);
+}
+
+void
+dlock_args_key(FunctionCallInfo fcinfo, DlockRequest *request)
+{
+	text	   *key;
+
+	if (PG_ARGISNULL(0))
+		dlock_args_null("key");
+	key = PG_GETARG_TEXT_PP(0);
+	request->key = VARDATA_ANY(key);
+	request->keylen = VARSIZE_ANY_EXHDR(key);
+	dlock_args_check_key(request->key, request->keylen);
+}
+
+/* Microseconds of an interval, in which a day has 24 hours. */
+static int64
+interval_us(const Interval *span, const char *name)
+{
+	int64		us;
+
+	if (!DLOCK_INTERVAL_IS_FINITE(span))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be finite", name)));
+	if (span->month != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not contain months or years", name),
+				 errdetail("Their length varies. Use days or smaller units.")));
+	if (pg_mul_s64_overflow(span->day, USECS_PER_DAY, &us) ||
+		pg_add_s64_overflow(us, span->time, &us))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is out of range", name)));
+	return us;
+}
+
+/* A TTL that was given, or 0. */
+int64
+dlock_args_ttl(FunctionCallInfo fcinfo, int argno)
+{
+	int64		ttl;
+
+	if (!is_given(fcinfo, argno))
+		return 0;
+	ttl = interval_us(PG_GETARG_INTERVAL_P(argno), "ttl");
+	if (ttl <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ttl must be greater than zero")));
+	if (ttl > (int64) dlock_max_ttl * 1000)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ttl exceeds \"dlock.max_ttl\""),
+				 errdetail("\"dlock.max_ttl\" is %d ms.", dlock_max_ttl),
+				 errhint("Use a shorter TTL and renew it with dlock_refresh.")));
+	return ttl;
+}
+
+/* A span of time, zero by default. */
+int64
+dlock_args_span(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	int64		us;
+
+	if (!is_known(fcinfo, argno))
+		return 0;
+	if (PG_ARGISNULL(argno))
+		dlock_args_null(name);
+	us = interval_us(PG_GETARG_INTERVAL_P(argno), name);
+	if (us < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be negative", name)));
+	if (us > MAX_SPAN_US)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is out of range", name),
+				 errdetail("The limit is %d days.", MAX_SPAN_DAYS)));
+	return us;
+}
+
+/* The same, where NULL means without limit. */
+int64
+dlock_args_wait(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	if (is_known(fcinfo, argno) && PG_ARGISNULL(argno))
+		return DLOCK_NEVER;
+	return dlock_args_span(fcinfo, argno, name);
+}
+
+static bool
+get_flag(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	if (!is_known(fcinfo, argno))
+		return false;
+	if (PG_ARGISNULL(argno))
+		dlock_args_null(name);
+	return PG_GETARG_BOOL(argno);
+}
+
+static int32
+get_priority(FunctionCallInfo fcinfo, int argno)
+{
+	int32		priority;
+
+	if (!is_known(fcinfo, argno))
+		return 0;
+	if (PG_ARGISNULL(argno))
+		dlock_args_null("priority");
+	priority = PG_GETARG_INT32(argno);
+	if (priority < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("priority must not be negative")));
+	return priority;
+}
+
+/*
+ * Several arguments
+ */
+
+/* Which grant is meant: by version, by owner, or both.  request->op is set. */
+void
+dlock_args_claim(FunctionCallInfo fcinfo, int version_arg, int owner_arg,
+				 DlockRequest *request)
+{
+	request->role = dlock_role_current();
+	if (version_arg != DLOCK_NO_ARG && is_given(fcinfo, version_arg))
+	{
+		request->by_version = true;
+		request->version = PG_GETARG_INT64(version_arg);
+	}
+	if (owner_arg != DLOCK_NO_ARG)
+		request->owner = dlock_args_text(fcinfo, owner_arg, "owner", DLOCK_MAX_OWNER);
+
+	/* all callers that forget to choose a name would share this one */
+	if (request->owner != NULL && request->owner[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("owner must not be empty"),
+				 errhint("Pass NULL for no owner, or a name that is unique to this request.")));
+	if (request->op != DLOCK_ACQUIRE && !request->by_version &&
+		request->owner == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("neither version nor owner is given"),
+				 errhint("Pass the version that dlock_acquire returned, or the owner that was passed to it.")));
+}
+
+/* The arguments that dlock_acquire and dlock_lock share. */
+void
+dlock_args_acquire(FunctionCallInfo fcinfo, DlockRequest *request)
+{
+	request->op = DLOCK_ACQUIRE;
+	dlock_args_key(fcinfo, request);
+	request->ttl = dlock_args_ttl(fcinfo, 1);
+	if (request->ttl == 0)
+		request->ttl = (int64) Min(dlock_default_ttl, dlock_max_ttl) * 1000;
+	dlock_args_claim(fcinfo, DLOCK_NO_ARG, 2, request);
+	request->value = dlock_args_text(fcinfo, 3, "value", MAX_VALUE);
+	request->wait = dlock_args_wait(fcinfo, 4, "wait");
+	request->priority = get_priority(fcinfo, 5);
+	request->cleanup = dlock_args_span(fcinfo, 6, "cleanup");
+	request->force = get_flag(fcinfo, 7, "force");
+	request->session = get_flag(fcinfo, 8, "session");
+}

@@ -1,0 +1,332 @@
+/*-------------------------------------------------------------------------
+ *
+ * find.c
+ *	  Finding the rows of a key, and locking one.
+ *
+ * Finding.  The newest state counts, whatever the caller's snapshot, so lookups
+ * use a dirty snapshot: first at the place that the hint names, then through
+ * the index.  A dirty snapshot shows the row versions that are live, those
+ * that an open transaction has created or is about to end, and which
+ * transaction that is.  At most one version of a place is committed and not
+ * superseded.
+ *
+ * The index is read backwards.  Newer versions mostly have higher tuple ids,
+ * so the live one comes first, however many dead ones there are.
+ *
+ * A lookup through the index may miss a key that exists: it may pass the place
+ * of the new version before that is there, and reach the old one after the
+ * change was committed.  So a miss is believed only if no index entry of that
+ * key can have been added meanwhile.  This is what the partition lock is for:
+ * a process that adds an index entry holds it exclusively, and a process that
+ * must not miss one looks while holding it.  A change that keeps to its page
+ * (HOT) adds no entry, and is seen whole under the buffer's lock.
+ *
+ * The index is opened only when it is needed.  If the hint leads to the row
+ * and the change keeps to its page, it is not.  Our lock on the table keeps an
+ * index that we have looked up from being dropped.
+ *
+ * Locking.  dlock_find_lock() makes us the locker of a row.  What was read is
+ * then what is there, because a row version never changes.  The line pointer
+ * must still be that version's.  It is, because the caller has a snapshot that
+ * is older than the lookup, so no version that was live since then can be
+ * pruned away.  That is checked all the same.  With the lock held, a change
+ * cannot fail.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/pg_collation.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "storage/smgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+#include "find.h"
+#include "hint.h"
+#include "lwlocks.h"
+#include "row.h"
+
+/*
+ * Is there such a block?  Ask the kernel only if we must: while we have a lock
+ * on the table it can only grow, and truncating it makes every backend forget
+ * its length before that backend gets its lock.
+ */
+static bool
+block_exists(const DlockStore *store, BlockNumber block)
+{
+	BlockNumber seen = RelationGetSmgr(store->heap)->smgr_cached_nblocks[MAIN_FORKNUM];
+
+	if (seen != InvalidBlockNumber && block < seen)
+		return true;
+	return block < RelationGetNumberOfBlocks(store->heap);
+}
+
+/*
+ * A copy of the row at the given tuple id, if it is a version of this place
+ * that the dirty snapshot shows.  The tuple id is a hint and may be anything.
+ */
+static HeapTuple
+fetch_hinted(const DlockStore *store, const DlockKey *key, ItemPointer tid,
+			 Snapshot dirty)
+{
+	Buffer		buffer;
+	Page		page;
+	HeapTuple	result = NULL;
+
+	if (!block_exists(store, ItemPointerGetBlockNumber(tid)))
+		return NULL;
+
+	buffer = ReadBuffer(store->heap, ItemPointerGetBlockNumber(tid));
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	if (ItemPointerGetOffsetNumber(tid) <= PageGetMaxOffsetNumber(page))
+	{
+		ItemId		lp = PageGetItemId(page, ItemPointerGetOffsetNumber(tid));
+
+		if (ItemIdIsNormal(lp))
+		{
+			HeapTupleData tuple;
+
+			tuple.t_data = (HeapTupleHeader) PageGetItem(page, lp);
+			tuple.t_len = ItemIdGetLength(lp);
+			tuple.t_tableOid = RelationGetRelid(store->heap);
+			tuple.t_self = *tid;
+
+			if (dlock_row_is(&tuple, key, DLOCK_EXCLUSIVE_SLOT) &&
+				HeapTupleSatisfiesVisibility(&tuple, dirty, buffer))
+				result = heap_copytuple(&tuple);
+		}
+	}
+	UnlockReleaseBuffer(buffer);
+	return result;
+}
+
+/*
+ * The same through the index.  *pending is the transaction that is changing
+ * the row, or has added it.
+ */
+static HeapTuple
+fetch_indexed(const DlockStore *store, Relation index, const DlockKey *key,
+			  DlockFind how, Snapshot dirty, TransactionId *pending)
+{
+	HeapTuple	result = NULL;
+	TupleTableSlot *slot = table_slot_create(store->heap, NULL);
+	IndexScanDesc scan;
+	ScanKeyData skey[2];
+
+	ScanKeyInit(&skey[0], 1, BTEqualStrategyNumber, F_TEXTEQ,
+				PointerGetDatum(cstring_to_text_with_len(key->data, key->len)));
+	ScanKeyInit(&skey[1], 2, BTEqualStrategyNumber, F_INT2EQ,
+				Int16GetDatum(DLOCK_EXCLUSIVE_SLOT));
+
+	scan = dlock_index_beginscan(store->heap, index, dirty, 2);
+	do
+	{
+		*pending = InvalidTransactionId;
+		index_rescan(scan, skey, 2, NULL, 0);
+		while (index_getnext_slot(scan, BackwardScanDirection, slot))
+		{
+			CHECK_FOR_INTERRUPTS();
+
+			if (TransactionIdIsValid(dirty->xmin))
+			{
+				/* a version not yet committed; the one before may follow */
+				*pending = dirty->xmin;
+				if (how == DLOCK_FIND_NEWEST)
+					break;
+				continue;
+			}
+			*pending = dirty->xmax;
+			result = ExecCopySlotHeapTuple(slot);
+			result->t_self = slot->tts_tid;
+			break;
+		}
+
+		/*
+		 * Only a newcomer: if it was committed while we looked, then the
+		 * version before it may have been passed over as dead.
+		 */
+	} while (result == NULL && how == DLOCK_FIND_COMMITTED &&
+			 TransactionIdIsValid(*pending) &&
+			 !TransactionIdIsInProgress(*pending));
+
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	return result;
+}
+
+/* Is there any version of the key?  The partition lock must be held. */
+bool
+dlock_find_any(const DlockStore *store, Relation index, const DlockKey *key)
+{
+	SnapshotData dirty;
+	TransactionId pending;
+	HeapTuple	tuple;
+
+	InitDirtySnapshot(dirty);
+	tuple = fetch_indexed(store, index, key, DLOCK_FIND_NEWEST, &dirty, &pending);
+	if (tuple != NULL)
+		dlock_hint_set(dlock_key_place(key, DLOCK_EXCLUSIVE_SLOT), &tuple->t_self);
+	return tuple != NULL || TransactionIdIsValid(pending);
+}
+
+static HeapTuple
+find_through_index(const DlockStore *store, const DlockKey *key, DlockFind how,
+				   Snapshot dirty, TransactionId *pending)
+{
+	Relation	index = index_open(store->index, store->lockmode);
+	HeapTuple	tuple = fetch_indexed(store, index, key, how, dirty, pending);
+
+	if (tuple == NULL && !TransactionIdIsValid(*pending) &&
+		how == DLOCK_FIND_COMMITTED)
+	{
+		LWLock	   *partition = dlock_lwlock_partition(key->hash);
+
+		LWLockAcquire(partition, LW_SHARED);
+		tuple = fetch_indexed(store, index, key, how, dirty, pending);
+		LWLockRelease(partition);
+	}
+	index_close(index, store->lockmode);
+	if (tuple != NULL)
+		dlock_hint_set(dlock_key_place(key, DLOCK_EXCLUSIVE_SLOT), &tuple->t_self);
+	return tuple;
+}
+
+void
+dlock_find(const DlockStore *store, const DlockKey *key, DlockFind how,
+		   DlockRows *found)
+{
+	DlockState *state = &found->one_state;
+	DlockRow   *row = &found->one_row;
+	SnapshotData dirty;
+	ItemPointerData tid;
+	HeapTuple	tuple = NULL;
+
+	Assert(ActiveSnapshotSet());
+
+	memset(found, 0, sizeof(*found));
+	found->states = state;
+	found->rows = row;
+	InitDirtySnapshot(dirty);
+
+	if (dlock_hint_get(dlock_key_place(key, DLOCK_EXCLUSIVE_SLOT), &tid))
+	{
+		tuple = fetch_hinted(store, key, &tid, &dirty);
+		if (tuple != NULL)
+		{
+			if (!TransactionIdIsValid(dirty.xmin))
+				row->pending = dirty.xmax;
+			else if (how == DLOCK_FIND_NEWEST)
+			{
+				row->pending = dirty.xmin;
+				state->unsettled = true;
+				found->n = 1;
+				return;
+			}
+			else
+				tuple = NULL;	/* the version before it is wanted */
+		}
+	}
+
+	if (tuple == NULL)
+		tuple = find_through_index(store, key, how, &dirty, &row->pending);
+
+	state->unsettled = TransactionIdIsValid(row->pending);
+	found->n = tuple != NULL || state->unsettled ? 1 : 0;
+	if (tuple != NULL)
+	{
+		row->tuple = tuple;
+		row->tid = tuple->t_self;
+		row->is_ours =
+			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
+		dlock_row_state(tuple, state);
+	}
+}
+
+/*
+ * Remove dead versions, as a lookup through the index would have done, but only
+ * when the page is short of room for new ones.  PostgreSQL goes by the
+ * fillfactor, and ours is so low that it would prune for nearly every change.
+ * Called only before a write: a lookup that changes nothing writes no WAL.
+ */
+static void
+prune_if_short(const DlockStore *store, Buffer buffer)
+{
+	Page		page = BufferGetPage(buffer);
+
+	/* without a lock, as heap_page_prune_opt() does: a guess is enough */
+	if (PageIsFull(page) || PageGetHeapFreeSpace(page) < BLCKSZ / 4)
+		dlock_heap_prune_opt(store->heap, buffer);
+}
+
+/*
+ * Lock a row that was found.
+ *
+ * An operation that ends or replaces a grant locks its row LockTupleExclusive,
+ * one that prolongs it LockTupleNoKeyExclusive, and a fence LockTupleKeyShare.
+ * The first conflicts with the other two, which do not conflict with each
+ * other: that is the whole fence.  If it would have to wait and must not,
+ * nothing is written and no transaction id is assigned.
+ */
+DlockLocked
+dlock_find_lock(const DlockStore *store, const DlockKey *key, DlockState *state,
+				DlockRow *row, LockTupleMode mode, LockWaitPolicy policy)
+{
+	HeapTupleData tuple;
+	TM_FailureData tmfd;
+	Buffer		buffer;
+	TM_Result	result;
+	bool		same = true;
+
+	tuple.t_self = row->tid;
+	result = heap_lock_tuple(store->heap, &tuple, GetCurrentCommandId(false),
+							 mode, policy, true, &buffer, &tmfd);
+	if (result == TM_Ok)
+	{
+		same = dlock_row_is(&tuple, key, state->slot) &&
+			dlock_row_version(&tuple) == state->version;
+		prune_if_short(store, buffer);
+	}
+	else if (result == TM_WouldBlock)
+	{
+		/* which one is in the way; several at once are fences */
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		row->pending = (tuple.t_data->t_infomask & HEAP_XMAX_IS_MULTI) ?
+			InvalidTransactionId : HeapTupleHeaderGetRawXmax(tuple.t_data);
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	}
+	ReleaseBuffer(buffer);
+
+	switch (result)
+	{
+		case TM_Ok:
+			if (!same)
+				elog(ERROR, "row of \"dlock.locks\" is not the one that was read");
+
+			/*
+			 * Ours now, and so settled: a transaction that was changing it
+			 * has rolled back, or does what our lock allows.
+			 */
+			state->unsettled = false;
+			return DLOCK_LOCKED;
+		case TM_WouldBlock:
+			return DLOCK_LOCK_BUSY;
+		case TM_Updated:
+		case TM_Deleted:
+			return DLOCK_LOCK_CHANGED;
+		default:
+			elog(ERROR, "unexpected result %d from locking a row of \"dlock.locks\"",
+				 (int) result);
+	}
+}

@@ -1,0 +1,64 @@
+/*-------------------------------------------------------------------------
+ *
+ * find.h
+ *	  Finding the rows of a key, and locking one.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_FIND_H
+#define DLOCK_FIND_H
+
+#include "access/htup.h"
+#include "nodes/lockoptions.h"
+#include "utils/snapshot.h"
+
+#include "fsm.h"
+#include "key.h"
+#include "store.h"
+
+/* Where a row is, and what the rules do not need to know of it. */
+typedef struct DlockRow
+{
+	bool		is_ours;		/* written by the current transaction */
+	TransactionId pending;		/* the one that is changing it or has it
+								 * locked */
+	ItemPointerData tid;
+	HeapTuple	tuple;			/* a copy; NULL if there is only a newcomer */
+} DlockRow;
+
+/*
+ * The rows of a key, for fsm.c to decide on: states[i] is what rows[i] says.
+ * Today a key has one place.
+ */
+typedef struct DlockRows
+{
+	int			n;
+	DlockState *states;
+	DlockRow   *rows;
+	DlockState	one_state;
+	DlockRow	one_row;
+} DlockRows;
+
+typedef enum DlockFind
+{
+	DLOCK_FIND_NEWEST,			/* that another transaction is changing it is
+								 * enough, and a miss is not believed */
+	DLOCK_FIND_COMMITTED		/* the last committed row */
+} DlockFind;
+
+typedef enum DlockLocked
+{
+	DLOCK_LOCKED,
+	DLOCK_LOCK_BUSY,			/* would have to wait */
+	DLOCK_LOCK_CHANGED			/* look again */
+} DlockLocked;
+
+extern void dlock_find(const DlockStore *store, const DlockKey *key,
+					   DlockFind how, DlockRows *found);
+extern bool dlock_find_any(const DlockStore *store, Relation index,
+						   const DlockKey *key);
+extern DlockLocked dlock_find_lock(const DlockStore *store, const DlockKey *key,
+								   DlockState *state, DlockRow *row,
+								   LockTupleMode mode, LockWaitPolicy policy);
+
+#endif							/* DLOCK_FIND_H */

@@ -1,0 +1,67 @@
+/*-------------------------------------------------------------------------
+ *
+ * lwlocks.c
+ *	  The LWLocks of dlock.
+ *
+ * There is one lock for the array of databases (database.c), one that makes
+ * deadlock checks run one at a time (deadlock.c), a fixed number of partition
+ * locks that protect the addition of index entries (write.c, find.c), and one
+ * lock for each bucket of the queue (wait.c).  Keys are spread over partitions
+ * and buckets by their hash.
+ *
+ * No two kinds are held together, with one exception: the deadlock lock comes
+ * before the bucket locks and before those of PostgreSQL's lock manager.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+
+#include "lwlocks.h"
+
+#define TRANCHE				"dlock"
+#define DATABASE			0
+#define DEADLOCK			1
+#define FIRST_PARTITION		2
+#define FIRST_BUCKET		(FIRST_PARTITION + DLOCK_PARTITIONS)
+#define NLOCKS				(FIRST_BUCKET + DLOCK_BUCKETS)
+
+static LWLockPadded *locks = NULL;
+
+void
+dlock_lwlocks_request(void)
+{
+	RequestNamedLWLockTranche(TRANCHE, NLOCKS);
+}
+
+void
+dlock_lwlocks_init(void)
+{
+	locks = GetNamedLWLockTranche(TRANCHE);
+}
+
+LWLock *
+dlock_lwlock_database(void)
+{
+	return &locks[DATABASE].lock;
+}
+
+LWLock *
+dlock_lwlock_deadlock(void)
+{
+	return &locks[DEADLOCK].lock;
+}
+
+LWLock *
+dlock_lwlock_partition(uint64 hash)
+{
+	return &locks[FIRST_PARTITION + (hash >> 20) % DLOCK_PARTITIONS].lock;
+}
+
+LWLock *
+dlock_lwlock_bucket(int bucket)
+{
+	return &locks[FIRST_BUCKET + bucket].lock;
+}

@@ -1,0 +1,24 @@
+/*-------------------------------------------------------------------------
+ *
+ * lwlocks.h
+ *	  The LWLocks of dlock.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_LWLOCKS_H
+#define DLOCK_LWLOCKS_H
+
+#include "storage/lwlock.h"
+
+#define DLOCK_PARTITIONS	64
+#define DLOCK_BUCKETS		64
+
+extern void dlock_lwlocks_request(void);
+extern void dlock_lwlocks_init(void);
+
+extern LWLock *dlock_lwlock_database(void);
+extern LWLock *dlock_lwlock_deadlock(void);
+extern LWLock *dlock_lwlock_partition(uint64 hash);
+extern LWLock *dlock_lwlock_bucket(int bucket);
+
+#endif							/* DLOCK_LWLOCKS_H */

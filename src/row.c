@@ -1,0 +1,318 @@
+/*-------------------------------------------------------------------------
+ *
+ * row.c
+ *	  The format of a row of dlock.locks: the only file that knows the columns.
+ *
+ * Columns of fixed width come first and are never null, so that they can be
+ * reached as a struct, as PostgreSQL does with its catalogs.  The key follows at
+ * a fixed place.  Its storage is PLAIN, so that it has an ordinary header and
+ * is never compressed.
+ *
+ * The columns that change from one grant of a key to the next stand together
+ * in the middle, because WAL contains only what lies between the first and the
+ * last byte that changes.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/tupmacs.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
+#include "storage/procarray.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+
+#include "clock.h"
+#include "compat.h"
+#include "row.h"
+
+typedef struct FormDlock
+{
+	int64		run;			/* the run of the server that wrote the times */
+	int64		ttl;
+	int64		cleanup;
+	Oid			role;
+	int32		priority;
+	int64		version;
+	int64		acquired_at;
+	int64		refreshed_at;	/* of a row that is not held: freed at */
+	int64		expires_at;
+	int32		pid;			/* the session that the grant ends with, or 0 */
+	bool		held;
+	int16		slot;			/* 0: the exclusive grant */
+	struct varlena key;
+} FormDlock;
+
+enum
+{
+	Anum_run = 1,
+	Anum_ttl,
+	Anum_cleanup,
+	Anum_role,
+	Anum_priority,
+	Anum_version,
+	Anum_acquired_at,
+	Anum_refreshed_at,
+	Anum_expires_at,
+	Anum_pid,
+	Anum_held,
+	Anum_slot,
+	Anum_key,
+	Anum_owner,
+	Anum_value,
+	Natts_dlock = Anum_value
+};
+
+static const Oid types[Natts_dlock] = {
+	INT8OID, INT8OID, INT8OID, REGROLEOID, INT4OID, INT8OID, TIMESTAMPTZOID,
+	TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, BOOLOID, INT2OID, TEXTOID, TEXTOID,
+	TEXTOID
+};
+
+#define FORM(tuple) ((FormDlock *) GETSTRUCT(tuple))
+
+/*
+ * The table
+ */
+
+static void
+table_changed(const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"dlock.locks\" is not as this version of dlock created it"),
+			 errdetail_internal("%s", detail),
+			 errhint("Undo the change, or drop and create the extension again.")));
+}
+
+/*
+ * We read and write rows as bytes, so a table that its owner has changed is
+ * refused before that does harm.
+ */
+void
+dlock_row_check_table(Relation heap)
+{
+	TupleDesc	desc = RelationGetDescr(heap);
+
+	if (heap->rd_rel->relam != HEAP_TABLE_AM_OID)
+		table_changed(_("Its access method is not heap."));
+	if (heap->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
+		table_changed(_("It is unlogged, so a crash would empty it."));
+	if (desc->natts != Natts_dlock)
+		table_changed(_("It has another number of columns."));
+	for (int i = 0; i < Natts_dlock; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (att->attisdropped || att->atttypid != types[i] ||
+			att->attnotnull != (i < Anum_owner - 1) ||
+			(i == Anum_key - 1 && (att->attstorage != TYPSTORAGE_PLAIN ||
+								   att->attcollation != C_COLLATION_OID)))
+			table_changed(psprintf(_("Column %d has another definition."), i + 1));
+	}
+}
+
+/*
+ * Reading
+ */
+
+/* Is this a row of the given place? */
+bool
+dlock_row_is(HeapTuple tuple, const DlockKey *key, int16 slot)
+{
+	FormDlock  *form = FORM(tuple);
+
+	return form->slot == slot &&
+		VARSIZE(&form->key) - VARHDRSZ == (Size) key->len &&
+		memcmp(VARDATA(&form->key), key->data, key->len) == 0;
+}
+
+/* The key points into the tuple. */
+void
+dlock_row_key(HeapTuple tuple, DlockKey *key)
+{
+	FormDlock  *form = FORM(tuple);
+
+	dlock_key_set(key, VARDATA(&form->key), VARSIZE(&form->key) - VARHDRSZ);
+}
+
+/* The column after the key; heap_getattr() would walk all that are before. */
+static char *
+read_owner(HeapTuple tuple)
+{
+	FormDlock  *form = FORM(tuple);
+	Size		at = offsetof(FormDlock, key) + VARSIZE(&form->key);
+
+	if (heap_attisnull(tuple, Anum_owner, NULL))
+		return NULL;
+	at = att_align_pointer(at, TYPALIGN_INT, -1, (char *) form + at);
+	return TextDatumGetCString(PointerGetDatum((char *) form + at));
+}
+
+/*
+ * What the rules need to know.  The owner is allocated.  A session of another
+ * run means nothing to this one; one that is gone has ended its grants, even if
+ * it could not say so.
+ */
+void
+dlock_row_state(HeapTuple tuple, DlockState *state)
+{
+	FormDlock  *form = FORM(tuple);
+
+	state->exists = true;
+	state->held = form->held;
+	state->slot = form->slot;
+	state->role = form->role;
+	state->version = form->version;
+	state->owner = form->held ? read_owner(tuple) : NULL;
+	state->priority = form->priority;
+	state->cleanup = form->cleanup;
+	state->pid = form->run == dlock_clock_run() ? form->pid : 0;
+	state->gone = state->pid != 0 && BackendPidGetProc(state->pid) == NULL;
+	state->expires = dlock_clock_effective(form->run, form->expires_at, form->ttl);
+	state->idle_since = dlock_clock_effective(form->run, form->refreshed_at, 0);
+}
+
+/* Everything, for showing it.  Owner and value are allocated. */
+void
+dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant)
+{
+	FormDlock  *form = FORM(tuple);
+	bool		isnull;
+	Datum		value = heap_getattr(tuple, Anum_value, RelationGetDescr(heap), &isnull);
+
+	grant->version = form->version;
+	grant->role = form->role;
+	grant->owner = read_owner(tuple);
+	grant->value = isnull ? NULL : TextDatumGetCString(value);
+	grant->ttl = form->ttl;
+	grant->cleanup = form->cleanup;
+	grant->priority = form->priority;
+	grant->pid = form->run == dlock_clock_run() ? form->pid : 0;
+	grant->acquired_at = form->acquired_at;
+	grant->refreshed_at = form->refreshed_at;
+	grant->expires_at = dlock_clock_effective(form->run, form->expires_at, form->ttl);
+}
+
+int64
+dlock_row_version(HeapTuple tuple)
+{
+	return FORM(tuple)->version;
+}
+
+int64
+dlock_row_ttl(HeapTuple tuple)
+{
+	return FORM(tuple)->ttl;
+}
+
+int64
+dlock_row_acquired_at(HeapTuple tuple)
+{
+	return FORM(tuple)->acquired_at;
+}
+
+/*
+ * Forming
+ */
+
+static void
+set_text(Datum *values, bool *isnull, int attnum, const char *text)
+{
+	isnull[attnum - 1] = text == NULL;
+	values[attnum - 1] = text == NULL ? (Datum) 0 : CStringGetTextDatum(text);
+}
+
+HeapTuple
+dlock_row_form(Relation heap, const DlockKey *key, int16 slot,
+			   const DlockGrant *grant)
+{
+	Datum		values[Natts_dlock];
+	bool		isnull[Natts_dlock] = {false};
+
+	values[Anum_run - 1] = Int64GetDatum(dlock_clock_run());
+	values[Anum_ttl - 1] = Int64GetDatum(grant->ttl);
+	values[Anum_cleanup - 1] = Int64GetDatum(grant->cleanup);
+	values[Anum_role - 1] = ObjectIdGetDatum(grant->role);
+	values[Anum_priority - 1] = Int32GetDatum(grant->priority);
+	values[Anum_version - 1] = Int64GetDatum(grant->version);
+	values[Anum_acquired_at - 1] = Int64GetDatum(grant->acquired_at);
+	values[Anum_refreshed_at - 1] = Int64GetDatum(grant->refreshed_at);
+	values[Anum_expires_at - 1] = Int64GetDatum(grant->expires_at);
+	values[Anum_pid - 1] = Int32GetDatum(grant->pid);
+	values[Anum_held - 1] = BoolGetDatum(true);
+	values[Anum_slot - 1] = Int16GetDatum(slot);
+	values[Anum_key - 1] =
+		PointerGetDatum(cstring_to_text_with_len(key->data, key->len));
+	set_text(values, isnull, Anum_owner, grant->owner);
+	set_text(values, isnull, Anum_value, grant->value);
+
+	return heap_form_tuple(RelationGetDescr(heap), values, isnull);
+}
+
+/* A row that is not held; the next grant of its place updates it. */
+HeapTuple
+dlock_row_form_free(Relation heap, const DlockKey *key, int16 slot,
+					const DlockGrant *was, int64 now)
+{
+	DlockGrant	grant = {0};
+	HeapTuple	tuple;
+
+	grant.version = was->version;
+	grant.role = was->role;
+	grant.ttl = was->ttl;
+	grant.acquired_at = was->acquired_at;
+	grant.refreshed_at = now;
+	grant.expires_at = now;
+	tuple = dlock_row_form(heap, key, slot, &grant);
+	FORM(tuple)->held = false;
+	return tuple;
+}
+
+/* What a grant leaves behind. */
+HeapTuple
+dlock_row_form_freed(Relation heap, const DlockKey *key, HeapTuple tuple, int64 now)
+{
+	FormDlock  *form = FORM(tuple);
+	DlockGrant	was = {0};
+
+	was.version = form->version;
+	was.role = form->role;
+	was.ttl = form->ttl;
+	was.acquired_at = form->acquired_at;
+	return dlock_row_form_free(heap, key, form->slot, &was, now);
+}
+
+/* The same grant for another TTL. */
+HeapTuple
+dlock_row_form_renewed(HeapTuple tuple, int64 ttl, int64 now)
+{
+	HeapTuple	renewed = heap_copytuple(tuple);
+	FormDlock  *form = FORM(renewed);
+
+	form->ttl = ttl;
+	form->refreshed_at = now;
+	form->expires_at = now + ttl;
+
+	/* this run does not know the sessions of another */
+	if (form->run != dlock_clock_run())
+		form->pid = 0;
+	form->run = dlock_clock_run();
+	return renewed;
+}
+
+/* The version and the times of a row that was formed before it was ours. */
+void
+dlock_row_stamp(HeapTuple tuple, int64 version, int64 now)
+{
+	FormDlock  *form = FORM(tuple);
+
+	form->version = version;
+	form->acquired_at = now;
+	form->refreshed_at = now;
+	form->expires_at = now + (form->held ? form->ttl : 0);
+}

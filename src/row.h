@@ -1,0 +1,55 @@
+/*-------------------------------------------------------------------------
+ *
+ * row.h
+ *	  The format of a row of dlock.locks.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_ROW_H
+#define DLOCK_ROW_H
+
+#include "access/htup.h"
+#include "utils/relcache.h"
+
+#include "fsm.h"
+#include "key.h"
+
+/* Everything that a grant is made of, except its key. */
+typedef struct DlockGrant
+{
+	int64		version;
+	Oid			role;
+	const char *owner;			/* NULL: none */
+	const char *value;			/* NULL: none */
+	int64		ttl;			/* us */
+	int64		cleanup;		/* us */
+	int32		priority;
+	int32		pid;			/* the session that it ends with, or 0 */
+	int64		acquired_at;	/* lease time, as are the next two */
+	int64		refreshed_at;
+	int64		expires_at;
+} DlockGrant;
+
+extern void dlock_row_check_table(Relation heap);
+
+/* reading */
+extern bool dlock_row_is(HeapTuple tuple, const DlockKey *key, int16 slot);
+extern void dlock_row_key(HeapTuple tuple, DlockKey *key);
+extern void dlock_row_state(HeapTuple tuple, DlockState *state);
+extern void dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant);
+extern int64 dlock_row_version(HeapTuple tuple);
+extern int64 dlock_row_ttl(HeapTuple tuple);
+extern int64 dlock_row_acquired_at(HeapTuple tuple);
+
+/* forming */
+extern HeapTuple dlock_row_form(Relation heap, const DlockKey *key, int16 slot,
+								const DlockGrant *grant);
+extern HeapTuple dlock_row_form_free(Relation heap, const DlockKey *key,
+									 int16 slot, const DlockGrant *was,
+									 int64 now);
+extern HeapTuple dlock_row_form_freed(Relation heap, const DlockKey *key,
+									  HeapTuple tuple, int64 now);
+extern HeapTuple dlock_row_form_renewed(HeapTuple tuple, int64 ttl, int64 now);
+extern void dlock_row_stamp(HeapTuple tuple, int64 version, int64 now);
+
+#endif							/* DLOCK_ROW_H */

@@ -1,0 +1,84 @@
+/*-------------------------------------------------------------------------
+ *
+ * scan.c
+ *	  Reading all rows of dlock.locks.
+ *
+ * Unlike an ordinary scan it takes no predicate lock, so a SERIALIZABLE reader
+ * makes nobody's lock call fail.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+#include "compat.h"
+#include "scan.h"
+
+/*
+ * Visit every row that the snapshot shows, from the given block on, for so many
+ * blocks or until the visitor has enough.  Return the block to go on with, or
+ * InvalidBlockNumber at the end.  The visitor is called without a buffer lock.
+ * The tuples are copies in the current memory context, which the caller resets.
+ */
+BlockNumber
+dlock_scan(const DlockStore *store, Snapshot snapshot, BlockNumber start,
+		   BlockNumber limit, DlockVisitor visit, void *arg)
+{
+	BlockNumber nblocks = RelationGetNumberOfBlocks(store->heap);
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	HeapTuple	tuples[MaxHeapTuplesPerPage];
+	BlockNumber next = InvalidBlockNumber;
+
+	for (BlockNumber block = start; block < nblocks; block++)
+	{
+		Buffer		buffer;
+		Page		page;
+		int			ntuples = 0;
+		bool		enough = false;
+
+		CHECK_FOR_INTERRUPTS();
+
+		buffer = ReadBufferExtended(store->heap, MAIN_FORKNUM, block, RBM_NORMAL,
+									strategy);
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		page = BufferGetPage(buffer);
+		for (OffsetNumber off = FirstOffsetNumber;
+			 off <= PageGetMaxOffsetNumber(page);
+			 off = OffsetNumberNext(off))
+		{
+			ItemId		lp = PageGetItemId(page, off);
+			HeapTupleData tuple;
+
+			if (!ItemIdIsNormal(lp))
+				continue;
+			tuple.t_data = (HeapTupleHeader) PageGetItem(page, lp);
+			tuple.t_len = ItemIdGetLength(lp);
+			tuple.t_tableOid = RelationGetRelid(store->heap);
+			ItemPointerSet(&tuple.t_self, block, off);
+			if (HeapTupleSatisfiesVisibility(&tuple, snapshot, buffer))
+				tuples[ntuples++] = heap_copytuple(&tuple);
+		}
+		UnlockReleaseBuffer(buffer);
+
+		for (int i = 0; i < ntuples; i++)
+		{
+			if (!visit(store, tuples[i], arg))
+				enough = true;
+			heap_freetuple(tuples[i]);
+		}
+
+		if (enough || block - start + 1 >= limit)
+		{
+			next = block + 1 < nblocks ? block + 1 : InvalidBlockNumber;
+			break;
+		}
+	}
+
+	FreeAccessStrategy(strategy);
+	return next;
+}

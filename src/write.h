@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * write.h
+ *	  Adding and changing rows of dlock.locks.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_WRITE_H
+#define DLOCK_WRITE_H
+
+#include "find.h"
+#include "indexes.h"
+#include "row.h"
+
+/* A row that is being added. */
+typedef struct DlockInsertion
+{
+	const DlockStore *store;
+	const DlockKey *key;
+	Relation	index;			/* the primary key's */
+	HeapTuple	tuple;
+	bool		is_grant;		/* or else a free row, to be updated */
+	DlockIndexes indexes;
+} DlockInsertion;
+
+extern void dlock_write_prepare_insert(DlockInsertion *insertion,
+									   const DlockStore *store,
+									   const DlockKey *key,
+									   const DlockGrant *grant);
+extern void dlock_write_load_insert(const DlockInsertion *insertion);
+extern bool dlock_write_begin_insert(DlockInsertion *insertion);
+extern void dlock_write_end_insert(DlockInsertion *insertion, int64 version,
+								   int64 now);
+
+extern void dlock_write_grant(const DlockStore *store, const DlockKey *key,
+							  DlockRow *row, const DlockGrant *grant);
+extern void dlock_write_renewal(const DlockStore *store, const DlockKey *key,
+								DlockRow *row, int64 ttl, int64 now);
+extern void dlock_write_free(const DlockStore *store, const DlockKey *key,
+							 DlockRow *row, int64 now);
+extern void dlock_write_remove(const DlockStore *store, DlockRow *row);
+
+#endif							/* DLOCK_WRITE_H */
