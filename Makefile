@@ -15,13 +15,17 @@ OBJS = \
 	src/health.o \
 	src/hint.o \
 	src/indexes.o \
+	src/keytext.o \
 	src/launcher.o \
 	src/lock.o \
 	src/reaper.o \
+	src/role.o \
 	src/session.o \
+	src/session_end.o \
 	src/shmem.o \
 	src/standby.o \
 	src/store.o \
+	src/subscriber.o \
 	src/trigger.o \
 	src/version.o \
 	src/views.o \
@@ -34,7 +38,7 @@ DATA = $(wildcard sql/dlock--*.sql)
 PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
-REGRESS = install acquire expiry errors xact fence roles many hints health
+REGRESS = install acquire expiry errors xact fence keytext cascade roles many hints health table
 ISOLATION = try late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 

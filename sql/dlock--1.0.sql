@@ -3,13 +3,31 @@
 -- complain if the script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION dlock" to load this file. \quit
 
--- The table has a schema of its own. Where the extension itself is created
--- in a schema of that name, it is there already.
+-- The table has a schema of its own, in which nobody else can create, rename
+-- or drop anything. Where the extension itself is created in a schema of that
+-- name, it is there already.
 DO $$
+DECLARE
+	owner pg_catalog.oid := (SELECT n.nspowner FROM pg_catalog.pg_namespace n
+							  WHERE n.nspname OPERATOR(pg_catalog.=) 'dlock'::pg_catalog.name);
+	me pg_catalog.oid := (SELECT r.oid FROM pg_catalog.pg_roles r
+						   WHERE r.rolname OPERATOR(pg_catalog.=) current_user);
 BEGIN
-	IF '@extschema@' OPERATOR(pg_catalog.<>) 'dlock' THEN
+	IF owner IS NULL THEN
 		CREATE SCHEMA dlock;
 		COMMENT ON SCHEMA dlock IS 'the tables of extension dlock';
+	ELSIF '@extschema@'::pg_catalog.text OPERATOR(pg_catalog.<>) 'dlock'::pg_catalog.text THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'duplicate_schema',
+			MESSAGE = 'schema "dlock" already exists',
+			DETAIL = 'Extension dlock keeps its tables in a schema of that name.',
+			HINT = 'Rename or drop that schema, or, if it is yours, create the extension in it.';
+	ELSIF owner OPERATOR(pg_catalog.<>) me THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'insufficient_privilege',
+			MESSAGE = 'schema "dlock" belongs to another role',
+			DETAIL = 'Its owner could drop the tables of extension dlock, or put others in their place.',
+			HINT = 'Drop that schema, and create it again as the role that creates the extension.';
 	END IF;
 END
 $$;
@@ -33,7 +51,7 @@ CREATE TABLE dlock.locks (
 	owner text COLLATE "C",
 	value text,
 	CONSTRAINT locks_pkey PRIMARY KEY (key, slot)
-) WITH (
+) USING heap WITH (
 	-- room for the next versions of a row on its own page
 	fillfactor = 50,
 	autovacuum_vacuum_scale_factor = 0,
@@ -58,6 +76,23 @@ COMMENT ON COLUMN dlock.locks.ttl IS 'microseconds';
 COMMENT ON COLUMN dlock.locks.cleanup IS 'microseconds';
 COMMENT ON COLUMN dlock.locks.pid IS 'the session that the grant ends with, or 0';
 COMMENT ON COLUMN dlock.locks.slot IS '0 for the exclusive grant';
+
+-- The functions of the extension write to the table without firing triggers.
+-- The worker of a subscription fires those that are enabled always.
+CREATE FUNCTION dlock.refuse_replication() RETURNS trigger
+AS 'MODULE_PATHNAME', 'dlock_refuse_replication'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock.refuse_replication() FROM PUBLIC;
+COMMENT ON FUNCTION dlock.refuse_replication IS
+	'keeps logical replication from writing to dlock.locks';
+CREATE TRIGGER refuse_replicated_row
+	BEFORE INSERT OR UPDATE OR DELETE ON dlock.locks
+	FOR EACH ROW EXECUTE FUNCTION dlock.refuse_replication();
+CREATE TRIGGER refuse_replicated_truncate
+	BEFORE TRUNCATE ON dlock.locks
+	FOR EACH STATEMENT EXECUTE FUNCTION dlock.refuse_replication();
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_row;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_truncate;
 
 CREATE SEQUENCE dlock.versions AS bigint CACHE 1;
 COMMENT ON SEQUENCE dlock.versions IS 'the versions of grants';
@@ -135,6 +170,12 @@ AS 'MODULE_PATHNAME', 'dlock_release'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_release IS
 	'give a lock back: released, not_held or held_by_other';
+
+CREATE FUNCTION dlock_release_session() RETURNS integer
+AS 'MODULE_PATHNAME', 'dlock_release_session'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_release_session IS
+	'give back all session locks of this connection: how many there were';
 
 CREATE FUNCTION dlock_check(
 	key text,

@@ -55,7 +55,7 @@ SELECT dlock_acquire('invoice:2', '1 h') AS v2 \gset
 \set VERBOSITY sqlstate
 -- forgotten
 INSERT INTO invoice VALUES (1);
--- wrong: another lock's, none's, no number that exists
+-- wrong: another lock's, none's, no number that a version can be
 SET dlock.token = :v2;
 INSERT INTO invoice VALUES (1);
 SET dlock.token = 1;

@@ -13,6 +13,7 @@
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/tableam.h"
+#include "catalog/pg_attribute.h"
 #include "replication/walsender_private.h"
 #include "storage/proc.h"
 #include "utils/backend_status.h"
@@ -147,6 +148,13 @@ dlock_wait_event(void)
 	return PG_WAIT_EXTENSION;
 #endif
 }
+
+/* 18 knows generated columns that are not stored */
+#ifdef ATTRIBUTE_GENERATED_VIRTUAL
+#define DLOCK_IS_VIRTUAL(att) ((att)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
+#else
+#define DLOCK_IS_VIRTUAL(att) false
+#endif
 
 /* 17 knows infinite intervals */
 #ifdef INTERVAL_NOT_FINITE

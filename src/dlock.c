@@ -15,6 +15,8 @@
 #include "compat.h"
 #include "guc.h"
 #include "reaper.h"
+#include "role.h"
+#include "session_end.h"
 #include "shmem.h"
 #include "store.h"
 #include "xact.h"
@@ -35,5 +37,13 @@ _PG_init(void)
 		return;
 
 	dlock_shmem_init();
-	dlock_reaper_init();
+	dlock_role_init();
+	dlock_session_end_init();
+
+	/*
+	 * A server that pg_upgrade has started must stay as it is: a transaction
+	 * of ours would come after the ones that pg_upgrade knows of.
+	 */
+	if (!IsBinaryUpgrade)
+		dlock_launcher_init();
 }

@@ -28,6 +28,8 @@
 #include "funcs.h"
 #include "guc.h"
 #include "lock.h"
+#include "role.h"
+#include "session_end.h"
 #include "shmem.h"
 #include "wait.h"
 
@@ -43,6 +45,7 @@ PG_FUNCTION_INFO_V1(dlock_lock);
 PG_FUNCTION_INFO_V1(dlock_watch);
 PG_FUNCTION_INFO_V1(dlock_refresh);
 PG_FUNCTION_INFO_V1(dlock_release);
+PG_FUNCTION_INFO_V1(dlock_release_session);
 PG_FUNCTION_INFO_V1(dlock_check);
 PG_FUNCTION_INFO_V1(dlock_fence);
 PG_FUNCTION_INFO_V1(dlock_force_release);
@@ -185,7 +188,7 @@ get_claim(FunctionCallInfo fcinfo, int version_arg, int owner_arg,
 		  DlockOp op, DlockRequest *request)
 {
 	request->claim.op = op;
-	request->claim.role = GetUserId();
+	request->claim.role = dlock_role_current();
 	if (version_arg >= 0 && !PG_ARGISNULL(version_arg))
 	{
 		request->claim.by_version = true;
@@ -212,8 +215,9 @@ get_claim(FunctionCallInfo fcinfo, int version_arg, int owner_arg,
  * Which server this is
  */
 
+/* For what writes nothing, but which a standby cannot tell. */
 void
-dlock_funcs_prevent_read_only(const char *what)
+dlock_funcs_require_primary(const char *what)
 {
 	dlock_shmem_require();
 	if (RecoveryInProgress())
@@ -221,8 +225,21 @@ dlock_funcs_prevent_read_only(const char *what)
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot execute %s on a standby", what),
 				 errhint("Connect to the primary, for instance with target_session_attrs=read-write.")));
-	PreventCommandIfReadOnly(what);
 	PreventCommandIfParallelMode(what);
+}
+
+/* For what writes. */
+void
+dlock_funcs_prevent_read_only(const char *what)
+{
+	dlock_funcs_require_primary(what);
+	PreventCommandIfReadOnly(what);
+
+	/* pg_upgrade has noted the next transaction id of this server */
+	if (IsBinaryUpgrade)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot execute %s during a binary upgrade", what)));
 }
 
 /*
@@ -320,9 +337,7 @@ dlock_watch(PG_FUNCTION_ARGS)
 	int64		version = is_held ? PG_GETARG_INT64(1) : 0;
 	int64		timeout;
 
-	dlock_shmem_require();
-	if (RecoveryInProgress())
-		dlock_funcs_prevent_read_only("dlock_watch()");
+	dlock_funcs_require_primary("dlock_watch()");
 
 	get_key(fcinfo, &request);
 	timeout = PG_ARGISNULL(2) ? DLOCK_NEVER : get_span(fcinfo, 2, "timeout");
@@ -384,6 +399,13 @@ dlock_release(PG_FUNCTION_ARGS)
 	return answer_text(result.answer);
 }
 
+Datum
+dlock_release_session(PG_FUNCTION_ARGS)
+{
+	dlock_funcs_prevent_read_only("dlock_release_session()");
+	PG_RETURN_INT32(dlock_session_end_release(true));
+}
+
 /* Writes nothing, so a read-only transaction may ask; a standby cannot tell. */
 Datum
 dlock_check(PG_FUNCTION_ARGS)
@@ -391,9 +413,7 @@ dlock_check(PG_FUNCTION_ARGS)
 	DlockRequest request = {0};
 	DlockResult result;
 
-	dlock_shmem_require();
-	if (RecoveryInProgress())
-		dlock_funcs_prevent_read_only("dlock_check()");
+	dlock_funcs_require_primary("dlock_check()");
 
 	get_key(fcinfo, &request);
 	get_claim(fcinfo, 1, 2, DLOCK_CHECK, &request);
@@ -403,14 +423,14 @@ dlock_check(PG_FUNCTION_ARGS)
 }
 
 void
-dlock_funcs_fence(const char *key, int keylen, int64 version)
+dlock_funcs_fence(const char *key, int keylen, int64 version, Oid role)
 {
 	DlockRequest request = {0};
 	DlockResult result;
 	char	   *shown;
 
 	request.claim.op = DLOCK_FENCE;
-	request.claim.role = GetUserId();
+	request.claim.role = role;
 	request.claim.by_version = true;
 	request.claim.version = version;
 	request.key = key;
@@ -440,7 +460,8 @@ dlock_fence(PG_FUNCTION_ARGS)
 	get_key(fcinfo, &request);
 	if (PG_ARGISNULL(1))
 		null_argument("version");
-	dlock_funcs_fence(request.key, request.keylen, PG_GETARG_INT64(1));
+	dlock_funcs_fence(request.key, request.keylen, PG_GETARG_INT64(1),
+					  dlock_role_current());
 	PG_RETURN_VOID();
 }
 
@@ -464,18 +485,18 @@ dlock_force_release(PG_FUNCTION_ARGS)
 	if (reason == NULL)
 		null_argument("reason");
 	request.claim.op = DLOCK_FORCE;
-	request.claim.role = GetUserId();
+	request.claim.role = dlock_role_current();
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer != DLOCK_IS_RELEASED)
 		PG_RETURN_NULL();
 
 	key = pnstrdup(request.key, request.keylen);
-	role = GetUserNameFromId(GetUserId(), false);
+	role = GetUserNameFromId(request.claim.role, false);
 	ereport(LOG,
 			(errmsg("lock \"%s\" with version %lld was forcibly released by role \"%s\"",
 					key, (long long) result.version, role),
 			 errdetail("Reason: %s", reason)));
-	dlock_event_forced(key, result.version, GetUserId(), reason);
+	dlock_event_forced(key, result.version, request.claim.role, reason);
 	PG_RETURN_INT64(result.version);
 }

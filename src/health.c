@@ -39,6 +39,7 @@
 
 #include "clock.h"
 #include "guc.h"
+#include "indexes.h"
 #include "shmem.h"
 #include "standby.h"
 #include "store.h"
@@ -394,6 +395,32 @@ check_settings(Report *report, bool in_recovery)
 			NULL);
 }
 
+/* A row only if there are any. */
+static void
+check_indexes(Report *report)
+{
+	DlockStore	store;
+	List	   *names;
+	StringInfoData list;
+	ListCell   *cell;
+
+	if (!dlock_store_open(&store, false, true))
+		return;
+	names = dlock_indexes_invalid(&store);
+	dlock_store_close(&store, false);
+	if (names == NIL)
+		return;
+
+	initStringInfo(&list);
+	foreach(cell, names)
+		appendStringInfo(&list, "%sdlock.%s", list.len > 0 ? ", " : "",
+						 quote_identifier(lfirst(cell)));
+	add(report, "indexes", WORTH_A_LOOK,
+		psprintf("invalid: %s; being built, or left behind by a REINDEX or CREATE INDEX CONCURRENTLY that was cancelled",
+				 list.data),
+		psprintf("If none is running: DROP INDEX %s;", list.data));
+}
+
 /* Put the verdict before everything else. */
 static void
 conclude(Report *report, bool in_recovery)
@@ -445,6 +472,7 @@ dlock_health(PG_FUNCTION_ARGS)
 	ListCell   *cell;
 
 	dlock_shmem_require();
+	PreventCommandIfParallelMode("dlock_health()");
 	InitMaterializedSRF(fcinfo, 0);
 	report.sees_all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 
@@ -476,6 +504,7 @@ dlock_health(PG_FUNCTION_ARGS)
 		add(&report, "reaper", GOOD, "starts when this server is promoted", NULL);
 	else
 		check_reaper(&report);
+	check_indexes(&report);
 	conclude(&report, in_recovery);
 
 	foreach(cell, report.rows)

@@ -2,11 +2,17 @@
  *
  * indexes.c
  *	  The indexes of dlock.locks that a new row version goes to: the primary
- *	  key, the one that REINDEX CONCURRENTLY is building beside it, and what
- *	  a user has added.
+ *	  key, the one that REINDEX CONCURRENTLY is building beside it, what it
+ *	  left behind when it was cancelled, and what a user has added.
  *
  * Entries are inserted without a unique check, which would wait for other
  * transactions; that a key has one row is store.c's business.
+ *
+ * They are inserted under a partition lock, an LWLock, under which nothing may
+ * wait for a heavyweight lock or read a catalog.  So everything that could is
+ * done before: dlock_indexes_open() fetches values from the toast table, and
+ * dlock_indexes_load() calls each comparison function once, which loads what
+ * it needs to know of itself and its collation.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,63 +20,116 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/nbtree.h"
 #include "catalog/index.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_index.h"
+#include "fmgr.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
+#include "compat.h"
 #include "indexes.h"
 
-/* Before the partition lock is taken, because it reads catalogs. */
+static void
+check_index(Relation rel, const IndexInfo *info)
+{
+	if (rel->rd_rel->relam == BTREE_AM_OID &&
+		info->ii_Expressions == NIL && info->ii_Predicate == NIL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot maintain index \"%s\" of table \"dlock.locks\"",
+					RelationGetRelationName(rel)),
+			 errdetail("Only btree indexes without expressions and predicates are maintained."),
+			 errhint("Drop the index.")));
+}
+
+static void
+read_values(DlockIndex *index, TupleDesc desc, HeapTuple tuple)
+{
+	for (int col = 0; col < index->info->ii_NumIndexAttrs; col++)
+	{
+		AttrNumber	attnum = index->info->ii_IndexAttrNumbers[col];
+		Datum		value = heap_getattr(tuple, attnum, desc, &index->isnull[col]);
+
+		if (!index->isnull[col] && TupleDescAttr(desc, attnum - 1)->attlen == -1)
+			value = PointerGetDatum(PG_DETOAST_DATUM_PACKED(value));
+		index->values[col] = value;
+	}
+}
+
+/* Open all indexes, for entries of this tuple. */
 void
-dlock_indexes_open(DlockIndexes *indexes, const DlockStore *store)
+dlock_indexes_open(DlockIndexes *indexes, const DlockStore *store, HeapTuple tuple)
 {
 	List	   *oids = RelationGetIndexList(store->heap);
 	ListCell   *cell;
 
 	indexes->n = 0;
+	indexes->indexes = palloc(list_length(oids) * sizeof(DlockIndex));
 	foreach(cell, oids)
 	{
-		Relation	rel = index_open(lfirst_oid(cell), store->lockmode);
-		IndexInfo  *info = BuildIndexInfo(rel);
+		DlockIndex *index = &indexes->indexes[indexes->n];
 
-		if (!info->ii_ReadyForInserts)
+		index->rel = index_open(lfirst_oid(cell), store->lockmode);
+		index->info = BuildIndexInfo(index->rel);
+		if (!index->info->ii_ReadyForInserts)
 		{
-			index_close(rel, NoLock);
+			index_close(index->rel, NoLock);
 			continue;
 		}
-		if (rel->rd_rel->relam != BTREE_AM_OID ||
-			info->ii_Expressions != NIL || info->ii_Predicate != NIL ||
-			indexes->n == DLOCK_MAX_INDEXES)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot maintain index \"%s\" of table \"dlock.locks\"",
-							RelationGetRelationName(rel)),
-					 errdetail("Only up to %d btree indexes without expressions and predicates are maintained.",
-							   DLOCK_MAX_INDEXES),
-					 errhint("Drop the index.")));
-		indexes->rels[indexes->n] = rel;
-		indexes->infos[indexes->n] = info;
+		check_index(index->rel, index->info);
+		read_values(index, RelationGetDescr(store->heap), tuple);
 		indexes->n++;
 	}
 	list_free(oids);
 }
 
-/* The partition lock must be held exclusively. */
+/* Load what inserting into them needs. */
 void
-dlock_indexes_insert(const DlockIndexes *indexes, const DlockStore *store,
-					 HeapTuple tuple, bool unchanged)
+dlock_indexes_load(const DlockIndexes *indexes)
 {
 	for (int i = 0; i < indexes->n; i++)
 	{
-		IndexInfo  *info = indexes->infos[i];
-		Datum		values[INDEX_MAX_KEYS];
-		bool		isnull[INDEX_MAX_KEYS];
+		const DlockIndex *index = &indexes->indexes[i];
 
-		for (int col = 0; col < info->ii_NumIndexAttrs; col++)
-			values[col] = heap_getattr(tuple, info->ii_IndexAttrNumbers[col],
-									   RelationGetDescr(store->heap), &isnull[col]);
-		index_insert(indexes->rels[i], values, isnull, &tuple->t_self, store->heap,
-					 UNIQUE_CHECK_NO, unchanged, info);
+		for (int col = 0; col < index->info->ii_NumIndexKeyAttrs; col++)
+		{
+			FmgrInfo   *compare = index_getprocinfo(index->rel, col + 1, BTORDER_PROC);
+
+			if (!index->isnull[col])
+				(void) FunctionCall2Coll(compare, index->rel->rd_indcollation[col],
+										 index->values[col], index->values[col]);
+		}
+	}
+}
+
+/*
+ * The partition lock must be held exclusively.  Columns of fixed width may
+ * have changed since the indexes were opened, the version for one.
+ */
+void
+dlock_indexes_insert(DlockIndexes *indexes, const DlockStore *store,
+					 HeapTuple tuple, bool unchanged)
+{
+	TupleDesc	desc = RelationGetDescr(store->heap);
+
+	for (int i = 0; i < indexes->n; i++)
+	{
+		DlockIndex *index = &indexes->indexes[i];
+
+		for (int col = 0; col < index->info->ii_NumIndexAttrs; col++)
+		{
+			AttrNumber	attnum = index->info->ii_IndexAttrNumbers[col];
+
+			if (TupleDescAttr(desc, attnum - 1)->attbyval)
+				index->values[col] = heap_getattr(tuple, attnum, desc,
+												  &index->isnull[col]);
+		}
+		index_insert(index->rel, index->values, index->isnull, &tuple->t_self,
+					 store->heap, UNIQUE_CHECK_NO, unchanged, index->info);
 	}
 }
 
@@ -79,6 +138,31 @@ void
 dlock_indexes_close(DlockIndexes *indexes)
 {
 	for (int i = 0; i < indexes->n; i++)
-		index_close(indexes->rels[i], NoLock);
+		index_close(indexes->indexes[i].rel, NoLock);
 	indexes->n = 0;
+}
+
+/*
+ * The names of indexes that cost time and are of no use: each is being built
+ * without a lock on the table, or was left behind when that was cancelled.
+ */
+List *
+dlock_indexes_invalid(const DlockStore *store)
+{
+	List	   *names = NIL;
+	List	   *oids = RelationGetIndexList(store->heap);
+	ListCell   *cell;
+
+	foreach(cell, oids)
+	{
+		HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(lfirst_oid(cell)));
+
+		if (!HeapTupleIsValid(tuple))
+			continue;
+		if (!((Form_pg_index) GETSTRUCT(tuple))->indisvalid)
+			names = lappend(names, get_rel_name(lfirst_oid(cell)));
+		ReleaseSysCache(tuple);
+	}
+	list_free(oids);
+	return names;
 }

@@ -12,19 +12,26 @@
 
 #include "store.h"
 
-#define DLOCK_MAX_INDEXES	16
+typedef struct DlockIndex
+{
+	Relation	rel;
+	IndexInfo  *info;
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+} DlockIndex;
 
 typedef struct DlockIndexes
 {
 	int			n;
-	Relation	rels[DLOCK_MAX_INDEXES];
-	IndexInfo  *infos[DLOCK_MAX_INDEXES];
+	DlockIndex *indexes;
 } DlockIndexes;
 
-extern void dlock_indexes_open(DlockIndexes *indexes, const DlockStore *store);
-extern void dlock_indexes_insert(const DlockIndexes *indexes,
-								 const DlockStore *store, HeapTuple tuple,
-								 bool unchanged);
+extern void dlock_indexes_open(DlockIndexes *indexes, const DlockStore *store,
+							   HeapTuple tuple);
+extern void dlock_indexes_load(const DlockIndexes *indexes);
+extern void dlock_indexes_insert(DlockIndexes *indexes, const DlockStore *store,
+								 HeapTuple tuple, bool unchanged);
 extern void dlock_indexes_close(DlockIndexes *indexes);
+extern List *dlock_indexes_invalid(const DlockStore *store);
 
 #endif							/* DLOCK_INDEXES_H */

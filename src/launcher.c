@@ -48,7 +48,7 @@
 #define MAX_SLEEP_US		INT64CONST(60000000)
 
 void
-dlock_reaper_init(void)
+dlock_launcher_init(void)
 {
 	BackgroundWorker worker;
 

@@ -28,6 +28,7 @@
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
+#include "storage/sinval.h"
 #include "tcop/pquery.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
@@ -39,6 +40,7 @@
 #include "events.h"
 #include "guc.h"
 #include "lock.h"
+#include "role.h"
 #include "session.h"
 #include "shmem.h"
 #include "standby.h"
@@ -112,15 +114,34 @@ add_row(const DlockStore *store, const DlockKey *key,
 		const DlockRequest *request, DlockResult *result)
 {
 	int			note = dlock_xact_note(key->hash);
+	DlockInsertion *insertion;
 	DlockGrant	grant;
+	uint64		seen;
 
-	if (!dlock_store_begin_insert(store, key))
+	fill_grant(&grant, request, 0, dlock_clock_now());
+	insertion = dlock_store_prepare_insert(store, key, &grant);
+	do
+	{
+		seen = SharedInvalidMessageCounter;
+		dlock_version_load(store);
+		dlock_store_load_insert(insertion);
+	} while (seen != SharedInvalidMessageCounter);
+
+	if (!dlock_store_begin_insert(insertion))
 	{
 		dlock_xact_unnote(note);
 		return false;
 	}
+	if (!dlock_store_inserts_grant(insertion))
+	{
+		dlock_store_end_insert(insertion, 0, grant.acquired_at);
+		dlock_xact_noted(note, false, false, DLOCK_NEVER);
+		return false;
+	}
+
+	/* ours, so its version is the next, and its time begins */
 	fill_grant(&grant, request, dlock_version_next(store), dlock_clock_now());
-	dlock_store_end_insert(store, key, &grant);
+	dlock_store_end_insert(insertion, grant.version, grant.acquired_at);
 	granted(result, &grant);
 	dlock_xact_noted(note, false, true, grant.expires_at);
 	return true;
@@ -191,7 +212,7 @@ try_once(const DlockKey *key, const DlockRequest *request,
 		 const DlockClaim *claim, DlockRow *row, DlockResult *result)
 {
 	bool		may_wait = (claim->op != DLOCK_ACQUIRE &&
-							claim->op != DLOCK_REAP && claim->pid == 0);
+							claim->op != DLOCK_REAP && !request->skip_used);
 	DlockWrite	wrote = DLOCK_WROTE_NOTHING;
 	DlockStore	store;
 
@@ -589,7 +610,8 @@ dlock_lock_watch(const char *keydata, int keylen, bool is_held, int64 *version,
 		int64		began = dlock_clock_now();
 		int64		until = timeout == DLOCK_NEVER ? DLOCK_NEVER : began + timeout;
 
-		dlock_wait_enter(&key, DLOCK_WAIT_CHANGE, GetUserId(), NULL, 0, began, until);
+		dlock_wait_enter(&key, DLOCK_WAIT_CHANGE, dlock_role_current(), NULL, 0,
+						 began, until);
 		held = watch_version(&key, is_held, version, until);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);

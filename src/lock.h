@@ -25,6 +25,9 @@ typedef struct DlockRequest
 	/* how to wait for it */
 	int64		wait;			/* us; DLOCK_NEVER = without limit */
 	bool		without_snapshot;	/* the caller is a procedure */
+
+	/* the holder's own operations: give up rather than wait for the row */
+	bool		skip_used;
 } DlockRequest;
 
 typedef struct DlockResult

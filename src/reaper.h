@@ -10,7 +10,7 @@
 
 #include "postgres.h"
 
-extern void dlock_reaper_init(void);
+extern void dlock_launcher_init(void);
 
 extern PGDLLEXPORT void dlock_launcher_main(Datum arg);
 extern PGDLLEXPORT void dlock_reaper_main(Datum arg);

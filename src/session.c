@@ -1,15 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * session.c
- *	  Grants that end with their connection.
+ *	  The grants that end with this connection: a list of them.
  *
- * A backend remembers the keys that it was granted for its session, and
- * releases them on its way out, however it leaves: the client says goodbye or
- * vanishes, or the backend is terminated.  The row has the process id, so
- * that a grant that another session has renewed for itself is left alone.
- * What is remembered need not be true (the grant may have been rolled back,
- * released, or have expired): the release finds out.  No version is
- * remembered, for a rollback may bring back the one before.
+ * A backend remembers the keys that it was granted for its session, so that
+ * session_end.c can release them.  What is remembered need not be true (the
+ * grant may have been rolled back, released, or have expired): the release
+ * names the process, which is in the row, and finds out.  No version is
+ * remembered, because a rollback may bring back the one before.
  *
  * Where nothing can be done on the way out, the row tells: if the run of the
  * server is the same and there is no such process, the grant counts for
@@ -21,70 +19,19 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "miscadmin.h"
-#include "storage/ipc.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 
-#include "lock.h"
 #include "session.h"
-#include "wait.h"
-
-typedef struct SessionGrant
-{
-	uint64		hash;			/* of the key; of two with the same, one is
-								 * remembered */
-	char	   *key;
-	int			keylen;
-	Oid			role;
-	bool		released;		/* by a transaction that has not ended */
-} SessionGrant;
 
 static HTAB *grants = NULL;
 static int	nreleased = 0;
+static pg_on_exit_callback release_at_exit = NULL;
 
-/* As RemoveTempRelationsCallback() does for temporary tables. */
-static void
-release_all(int code, Datum arg)
+void
+dlock_session_init(pg_on_exit_callback at_exit)
 {
-	HASH_SEQ_STATUS scan;
-	SessionGrant *grant;
-	DlockStore	store;
-
-	if (grants == NULL || hash_get_num_entries(grants) == 0)
-		return;
-
-	AbortOutOfAnyTransaction();
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
-
-	/* the extension may have been dropped; then so were the grants */
-	if (!dlock_store_open(&store, true, true))
-	{
-		PopActiveSnapshot();
-		CommitTransactionCommand();
-		return;
-	}
-	dlock_store_close(&store, true);
-
-	hash_seq_init(&scan, grants);
-	while ((grant = hash_seq_search(&scan)) != NULL)
-	{
-		DlockRequest request = {0};
-		DlockResult result;
-
-		request.claim.op = DLOCK_RELEASE;
-		request.claim.role = grant->role;
-		request.claim.pid = MyProcPid;
-		request.key = grant->key;
-		request.keylen = grant->keylen;
-		dlock_lock_execute(&request, &result);
-	}
-
-	PopActiveSnapshot();
-	CommitTransactionCommand();
+	release_at_exit = at_exit;
 }
 
 /*
@@ -101,17 +48,17 @@ dlock_session_prepare(void)
 
 	memset(&info, 0, sizeof(info));
 	info.keysize = sizeof(uint64);
-	info.entrysize = sizeof(SessionGrant);
+	info.entrysize = sizeof(DlockSessionGrant);
 	info.hcxt = TopMemoryContext;
 	grants = hash_create("dlock session grants", 16, &info,
 						 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	before_shmem_exit(release_all, (Datum) 0);
+	before_shmem_exit(release_at_exit, (Datum) 0);
 }
 
 void
 dlock_session_add(const DlockKey *key, Oid role)
 {
-	SessionGrant *grant;
+	DlockSessionGrant *grant;
 	bool		found;
 	char	   *copy;
 
@@ -130,7 +77,7 @@ dlock_session_add(const DlockKey *key, Oid role)
 void
 dlock_session_released(const DlockKey *key)
 {
-	SessionGrant *grant;
+	DlockSessionGrant *grant;
 
 	if (grants == NULL)
 		return;
@@ -147,7 +94,7 @@ void
 dlock_session_at_end(bool committed)
 {
 	HASH_SEQ_STATUS scan;
-	SessionGrant *grant;
+	DlockSessionGrant *grant;
 
 	if (nreleased == 0)
 		return;
@@ -165,4 +112,33 @@ dlock_session_at_end(bool committed)
 			(void) hash_search(grants, &grant->hash, HASH_REMOVE, NULL);
 		}
 	}
+}
+
+bool
+dlock_session_any(void)
+{
+	return grants != NULL && hash_get_num_entries(grants) > 0;
+}
+
+/* A copy of the list, which stays as it is while its grants are released. */
+DlockSessionGrant *
+dlock_session_list(int *n)
+{
+	HASH_SEQ_STATUS scan;
+	DlockSessionGrant *grant;
+	DlockSessionGrant *list;
+
+	*n = 0;
+	if (!dlock_session_any())
+		return NULL;
+
+	list = palloc(hash_get_num_entries(grants) * sizeof(DlockSessionGrant));
+	hash_seq_init(&scan, grants);
+	while ((grant = hash_seq_search(&scan)) != NULL)
+	{
+		list[*n] = *grant;
+		list[*n].key = pnstrdup(grant->key, grant->keylen);
+		(*n)++;
+	}
+	return list;
 }

@@ -47,14 +47,17 @@
  */
 #include "postgres.h"
 
+#include "access/heaptoast.h"
 #include "access/table.h"
 #include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/index.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "commands/extension.h"
 #include "executor/tuptable.h"
@@ -131,14 +134,22 @@ enum
 static struct
 {
 	bool		valid;
+	bool		checked;		/* the table is as we expect it */
 	Oid			heap;
 	Oid			index;
 	Oid			versions;
 	Oid			incarnation;
 }			cache;
 
-/* from dlock_store_begin_insert() to dlock_store_end_insert() */
-static DlockIndexes inserting;
+struct DlockInsertion
+{
+	const DlockStore *store;
+	const DlockKey *key;
+	Relation	index;			/* the primary key's */
+	HeapTuple	tuple;
+	bool		is_grant;		/* or else a free row, to be updated */
+	DlockIndexes indexes;
+};
 
 /*
  * Opening
@@ -171,6 +182,7 @@ locate(void)
 
 	/* an invalidation that comes in while we look makes it void again */
 	cache.valid = true;
+	cache.checked = false;
 	cache.heap = get_relname_relid("locks", nsp);
 	cache.index = get_relname_relid("locks_pkey", nsp);
 	cache.versions = get_relname_relid("versions", nsp);
@@ -183,6 +195,49 @@ locate(void)
 		return false;
 	}
 	return true;
+}
+
+static void
+table_changed(const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"dlock.locks\" is not as this version of dlock created it"),
+			 errdetail_internal("%s", detail),
+			 errhint("Undo the change, or drop and create the extension again.")));
+}
+
+/*
+ * We read and write rows as bytes, so a table that its owner has changed is
+ * refused before that does harm.  A change empties the cache.
+ */
+static void
+check_table(Relation heap)
+{
+	static const Oid types[Natts_dlock] = {
+		INT8OID, INT8OID, INT8OID, REGROLEOID, INT4OID, INT8OID, TIMESTAMPTZOID,
+		TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, BOOLOID, INT2OID, TEXTOID,
+		TEXTOID, TEXTOID
+	};
+	TupleDesc	desc = RelationGetDescr(heap);
+
+	if (heap->rd_rel->relam != HEAP_TABLE_AM_OID)
+		table_changed(_("Its access method is not heap."));
+	if (heap->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
+		table_changed(_("It is unlogged, so a crash would empty it."));
+	if (desc->natts != Natts_dlock)
+		table_changed(_("It has another number of columns."));
+	for (int i = 0; i < Natts_dlock; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (att->attisdropped || att->atttypid != types[i] ||
+			att->attnotnull != (i < Anum_owner - 1) ||
+			(i == Anum_key - 1 && (att->attstorage != TYPSTORAGE_PLAIN ||
+								   att->attcollation != C_COLLATION_OID)))
+			table_changed(psprintf(_("Column %d has another definition."), i + 1));
+	}
+	cache.checked = true;
 }
 
 /* Open the table, to be closed by dlock_store_close(). */
@@ -224,9 +279,8 @@ dlock_store_open(DlockStore *store, bool write, bool missing_ok)
 		UnlockRelationOid(heap, lockmode);
 	}
 
-	if (RelationGetNumberOfAttributes(store->heap) != Natts_dlock)
-		elog(ERROR, "table \"dlock.locks\" does not have the columns of this version of dlock");
-
+	if (!cache.checked)
+		check_table(store->heap);
 	store->lockmode = lockmode;
 	store->index = cache.index;
 	store->versions = cache.versions;
@@ -581,48 +635,126 @@ form_row(const DlockStore *store, const DlockKey *key, const DlockGrant *grant)
 	return heap_form_tuple(RelationGetDescr(store->heap), values, isnull);
 }
 
+/* A row that is not held; the next grant of its key updates it in place. */
+static HeapTuple
+form_free_row(const DlockStore *store, const DlockKey *key,
+			  const DlockGrant *was, int64 now)
+{
+	DlockGrant	grant = {0};
+	HeapTuple	tuple;
+
+	grant.version = was->version;
+	grant.role = was->role;
+	grant.ttl = was->ttl;
+	grant.acquired_at = was->acquired_at;
+	grant.refreshed_at = now;
+	grant.expires_at = now;
+	tuple = form_row(store, key, &grant);
+	FORM(tuple)->held = false;
+	return tuple;
+}
+
 /*
- * Begin to add a row.  True means that the key has none and that the
- * partition lock is held: draw the version and call dlock_store_end_insert().
- * False means that there is one after all: look again.
+ * Adding a row
+ *
+ * This takes several steps, because of the partition lock.  It is an LWLock:
+ * a process that waits for one cannot be cancelled, so under it nothing may
+ * wait for a heavyweight lock, or read a catalog, which may do the same.
+ *
+ * 1. dlock_store_prepare_insert() opens the indexes and forms the row.
+ * 2. dlock_store_load_insert() loads what the next steps need into the caches
+ *	  of this backend.  It stays there until an invalidation message is
+ *	  processed, which happens only when a heavyweight lock is taken.
+ * 3. dlock_store_begin_insert() takes the partition lock and looks again.
+ * 4. dlock_store_end_insert() adds the row and releases the lock.
+ *
+ * A row that is so long that parts of it go to the toast table is not added
+ * as such: writing there takes a lock on the toast table and on its index.  A
+ * free row is added in its place, which the caller finds when it looks again,
+ * and updates like any other; nobody else can have it then.
+ *
+ * What is left is the lock for extending a relation, which PostgreSQL holds
+ * for no longer than it takes to write a block, and the lock on a transaction
+ * id that is new.
+ */
+DlockInsertion *
+dlock_store_prepare_insert(const DlockStore *store, const DlockKey *key,
+						   const DlockGrant *grant)
+{
+	DlockInsertion *insertion = palloc(sizeof(DlockInsertion));
+
+	insertion->store = store;
+	insertion->key = key;
+	insertion->index = index_open(store->index, store->lockmode);
+	insertion->tuple = form_row(store, key, grant);
+	insertion->is_grant = insertion->tuple->t_len <= TOAST_TUPLE_THRESHOLD;
+	if (!insertion->is_grant)
+		insertion->tuple = form_free_row(store, key, grant, grant->acquired_at);
+	dlock_indexes_open(&insertion->indexes, store, insertion->tuple);
+	return insertion;
+}
+
+void
+dlock_store_load_insert(const DlockInsertion *insertion)
+{
+	dlock_indexes_load(&insertion->indexes);
+}
+
+/* Is it the grant that is added, or a free row, to be looked for again? */
+bool
+dlock_store_inserts_grant(const DlockInsertion *insertion)
+{
+	return insertion->is_grant;
+}
+
+/*
+ * True means that the key has no row and that the partition lock is held:
+ * draw the version and call dlock_store_end_insert().  False means that there
+ * is one after all: look again.
  */
 bool
-dlock_store_begin_insert(const DlockStore *store, const DlockKey *key)
+dlock_store_begin_insert(DlockInsertion *insertion)
 {
+	const DlockKey *key = insertion->key;
 	LWLock	   *partition = dlock_shmem_partition(key->hash);
-	Relation	index = index_open(store->index, store->lockmode);
 	SnapshotData dirty;
 	DlockRow	row;
 	HeapTuple	tuple;
 
-	dlock_indexes_open(&inserting, store);
-
 	InitDirtySnapshot(dirty);
 	LWLockAcquire(partition, LW_EXCLUSIVE);
-	tuple = fetch_indexed(store, index, key, DLOCK_FIND_HINT, &dirty, &row);
-	index_close(index, store->lockmode);
+	tuple = fetch_indexed(insertion->store, insertion->index, key,
+						  DLOCK_FIND_HINT, &dirty, &row);
 	if (tuple == NULL && !TransactionIdIsValid(row.pending))
 		return true;
 
 	LWLockRelease(partition);
-	dlock_indexes_close(&inserting);
+	index_close(insertion->index, insertion->store->lockmode);
+	dlock_indexes_close(&insertion->indexes);
 	if (tuple != NULL)
 		dlock_hint_set(key->hash, &tuple->t_self);
 	return false;
 }
 
 void
-dlock_store_end_insert(const DlockStore *store, const DlockKey *key,
-					   const DlockGrant *grant)
+dlock_store_end_insert(DlockInsertion *insertion, int64 version, int64 now)
 {
-	HeapTuple	tuple = form_row(store, key, grant);
+	const DlockStore *store = insertion->store;
+	HeapTuple	tuple = insertion->tuple;
+	FormDlock  *form = FORM(tuple);
+
+	form->version = version;
+	form->acquired_at = now;
+	form->refreshed_at = now;
+	form->expires_at = now + (insertion->is_grant ? form->ttl : 0);
 
 	heap_insert(store->heap, tuple, GetCurrentCommandId(true), 0, NULL);
-	dlock_indexes_insert(&inserting, store, tuple, false);
-	LWLockRelease(dlock_shmem_partition(key->hash));
-	dlock_indexes_close(&inserting);
+	dlock_indexes_insert(&insertion->indexes, store, tuple, false);
+	LWLockRelease(dlock_shmem_partition(insertion->key->hash));
+	index_close(insertion->index, store->lockmode);
+	dlock_indexes_close(&insertion->indexes);
 
-	dlock_hint_set(key->hash, &tuple->t_self);
+	dlock_hint_set(insertion->key->hash, &tuple->t_self);
 	CommandCounterIncrement();
 }
 
@@ -645,7 +777,8 @@ replace(const DlockStore *store, const DlockKey *key, DlockRow *row,
 		LWLock	   *partition = dlock_shmem_partition(key->hash);
 		DlockIndexes indexes;
 
-		dlock_indexes_open(&indexes, store);
+		dlock_indexes_open(&indexes, store, tuple);
+		dlock_indexes_load(&indexes);
 		LWLockAcquire(partition, LW_EXCLUSIVE);
 		dlock_indexes_insert(&indexes, store, tuple, true);
 		LWLockRelease(partition);
@@ -688,18 +821,13 @@ dlock_store_clear(const DlockStore *store, const DlockKey *key, DlockRow *row,
 				  int64 now)
 {
 	FormDlock  *form = FORM(row->tuple);
-	DlockGrant	grant = {0};
-	HeapTuple	tuple;
+	DlockGrant	was = {0};
 
-	grant.version = form->version;
-	grant.role = form->role;
-	grant.ttl = form->ttl;
-	grant.acquired_at = form->acquired_at;
-	grant.refreshed_at = now;
-	grant.expires_at = now;
-	tuple = form_row(store, key, &grant);
-	FORM(tuple)->held = false;
-	replace(store, key, row, tuple);
+	was.version = form->version;
+	was.role = form->role;
+	was.ttl = form->ttl;
+	was.acquired_at = form->acquired_at;
+	replace(store, key, row, form_free_row(store, key, &was, now));
 }
 
 void

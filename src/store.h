@@ -77,6 +77,9 @@ typedef enum DlockLocked
 	DLOCK_LOCK_CHANGED			/* look again */
 } DlockLocked;
 
+/* A row that is being added. */
+typedef struct DlockInsertion DlockInsertion;
+
 /* Called for each row of a scan; false ends the scan after this block. */
 typedef bool (*DlockVisitor) (const DlockStore *store, HeapTuple tuple, void *arg);
 
@@ -90,9 +93,14 @@ extern void dlock_store_find(const DlockStore *store, const DlockKey *key,
 extern DlockLocked dlock_store_lock(const DlockStore *store, DlockRow *row,
 									LockTupleMode mode, LockWaitPolicy policy);
 
-extern bool dlock_store_begin_insert(const DlockStore *store, const DlockKey *key);
-extern void dlock_store_end_insert(const DlockStore *store, const DlockKey *key,
-								   const DlockGrant *grant);
+extern DlockInsertion *dlock_store_prepare_insert(const DlockStore *store,
+												  const DlockKey *key,
+												  const DlockGrant *grant);
+extern void dlock_store_load_insert(const DlockInsertion *insertion);
+extern bool dlock_store_begin_insert(DlockInsertion *insertion);
+extern bool dlock_store_inserts_grant(const DlockInsertion *insertion);
+extern void dlock_store_end_insert(DlockInsertion *insertion, int64 version,
+								   int64 now);
 
 extern void dlock_store_grant(const DlockStore *store, const DlockKey *key,
 							  DlockRow *row, const DlockGrant *grant);

@@ -14,10 +14,14 @@
  * A brace that is meant is doubled.  An UPDATE that moves a row from one key
  * to another would have to hold both, with one token, and is rejected.
  *
+ * keytext.c says what text stands for a value, role.c by which role a write is
+ * judged that a referential action makes.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
@@ -27,6 +31,8 @@
 #include "errors.h"
 #include "funcs.h"
 #include "guc.h"
+#include "keytext.h"
+#include "role.h"
 
 PG_FUNCTION_INFO_V1(dlock_fence_trigger);
 
@@ -40,20 +46,55 @@ bad_template(const char *template, const char *problem)
 			 errhint("Write {column} for the value of a column, and {{ or }} for a brace.")));
 }
 
+/*
+ * The text of a column, or NULL if it is null.  A generated column has no
+ * value yet when a BEFORE trigger fires, and a virtual one never has one.
+ */
+static char *
+column_text(const TriggerData *data, HeapTuple row, const char *name,
+			const char *template)
+{
+	Relation	rel = data->tg_relation;
+	TupleDesc	desc = RelationGetDescr(rel);
+	int			attnum = SPI_fnumber(desc, name);
+	Form_pg_attribute att;
+	Datum		value;
+	bool		isnull;
+
+	if (attnum <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of table \"%s\" does not exist",
+						name, RelationGetRelationName(rel)),
+				 errdetail("It is named by argument \"%s\" of dlock_fence_trigger.", template)));
+
+	att = TupleDescAttr(desc, attnum - 1);
+	if (DLOCK_IS_VIRTUAL(att) ||
+		(att->attgenerated != '\0' && TRIGGER_FIRED_BEFORE(data->tg_event) &&
+		 !TRIGGER_FIRED_BY_DELETE(data->tg_event)))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("generated column \"%s\" of table \"%s\" has no value when trigger \"%s\" fires",
+						name, RelationGetRelationName(rel), data->tg_trigger->tgname),
+				 DLOCK_IS_VIRTUAL(att) ?
+				 errhint("Name the columns that it is computed from.") :
+				 errhint("Name the columns that it is computed from, or create the trigger AFTER instead of BEFORE.")));
+
+	value = heap_getattr(row, attnum, desc, &isnull);
+	return isnull ? NULL : dlock_keytext(value, att);
+}
+
 /* NULL if a column of the template is null. */
 static char *
-expand(const char *template, Relation rel, HeapTuple row)
+expand(const char *template, const TriggerData *data, HeapTuple row)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
 	StringInfoData out;
 
 	initStringInfo(&out);
 	for (const char *p = template; *p != '\0'; p++)
 	{
 		const char *end;
-		char	   *column;
 		char	   *value;
-		int			attnum;
 
 		if ((*p == '{' || *p == '}') && p[1] == *p)
 		{
@@ -73,15 +114,7 @@ expand(const char *template, Relation rel, HeapTuple row)
 			bad_template(template, "A brace is not closed.");
 		if (row == NULL)
 			bad_template(template, "A column can be named only in a trigger FOR EACH ROW.");
-		column = pnstrdup(p + 1, end - p - 1);
-		attnum = SPI_fnumber(desc, column);
-		if (attnum <= 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("column \"%s\" of table \"%s\" does not exist",
-							column, RelationGetRelationName(rel)),
-					 errdetail("It is named by argument \"%s\" of dlock_fence_trigger.", template)));
-		value = SPI_getvalue(row, desc, attnum);
+		value = column_text(data, row, pnstrdup(p + 1, end - p - 1), template);
 		if (value == NULL)
 			return NULL;
 		appendStringInfoString(&out, value);
@@ -91,39 +124,74 @@ expand(const char *template, Relation rel, HeapTuple row)
 }
 
 static int64
-find_token(const Trigger *trigger, Relation rel, HeapTuple row)
+find_token(const TriggerData *data, HeapTuple row)
 {
+	const Trigger *trigger = data->tg_trigger;
 	const char *token = dlock_token;
+	char	   *end;
+	int64		version;
 
 	if (trigger->tgnargs > 1)
-		token = expand(trigger->tgargs[1], rel, row);
+		token = expand(trigger->tgargs[1], data, row);
 	if (token == NULL || *token == '\0')
 		ereport(ERROR,
 				(errcode(ERRCODE_DLOCK_FENCED),
 				 errmsg("table \"%s\" can be changed only with a fencing token",
-						RelationGetRelationName(rel)),
+						RelationGetRelationName(data->tg_relation)),
 				 trigger->tgnargs > 1 ?
 				 errhint("Put the version of the lock into the column that trigger \"%s\" names.",
 						 trigger->tgname) :
 				 errhint("Acquire the lock, and in the transaction that writes run "
 						 "SET LOCAL dlock.token = '<the version>'.")));
-	return DatumGetInt64(DirectFunctionCall1(int8in, CStringGetDatum(token)));
+
+	/* what no version can be is a token that fits no lock */
+	errno = 0;
+	version = strtoi64(token, &end, 10);
+	if (errno != 0 || *end != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_DLOCK_FENCED),
+				 errmsg("\"%s\" is not a fencing token", token),
+				 errdetail("A fencing token is the number that dlock_acquire returned.")));
+	return version;
 }
 
 static char *
-find_key(const Trigger *trigger, Relation rel, HeapTuple row)
+find_key(const TriggerData *data, HeapTuple row)
 {
-	char	   *key = expand(trigger->tgargs[0], rel, row);
+	const Trigger *trigger = data->tg_trigger;
+	char	   *key = expand(trigger->tgargs[0], data, row);
 
 	if (key == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("the lock key of this row of table \"%s\" is null",
-						RelationGetRelationName(rel)),
+						RelationGetRelationName(data->tg_relation)),
 				 errdetail("Trigger \"%s\" makes it of \"%s\".",
 						   trigger->tgname, trigger->tgargs[0])));
 	dlock_funcs_check_key(key, strlen(key));
 	return key;
+}
+
+/* Would the trigger fence what it is made for? */
+static void
+check_trigger(const TriggerData *data)
+{
+	const Trigger *trigger = data->tg_trigger;
+
+	if (trigger->tgnargs < 1 || trigger->tgnargs > 2)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("trigger \"%s\" must name a lock key, and may name a token column",
+						trigger->tgname),
+				 errhint("For instance: EXECUTE FUNCTION dlock_fence_trigger('invoice:{id}').")));
+
+	/* it would have to write the row, which is not a fence's business */
+	if (TRIGGER_FIRED_INSTEAD(data->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("dlock_fence_trigger cannot be an INSTEAD OF trigger"),
+				 errhint("Create trigger \"%s\" on the table behind view \"%s\".",
+						 trigger->tgname, RelationGetRelationName(data->tg_relation))));
 }
 
 Datum
@@ -140,12 +208,7 @@ dlock_fence_trigger(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"dlock_fence_trigger\" must be called as a trigger")));
 	dlock_funcs_prevent_read_only("dlock_fence_trigger()");
-	if (data->tg_trigger->tgnargs < 1 || data->tg_trigger->tgnargs > 2)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("trigger \"%s\" must name a lock key, and may name a token column",
-						data->tg_trigger->tgname),
-				 errhint("For instance: EXECUTE FUNCTION dlock_fence_trigger('invoice:{id}').")));
+	check_trigger(data);
 
 	if (TRIGGER_FIRED_FOR_ROW(data->tg_event))
 	{
@@ -158,14 +221,16 @@ dlock_fence_trigger(PG_FUNCTION_ARGS)
 		}
 	}
 
-	key = find_key(data->tg_trigger, data->tg_relation, row);
-	token = find_token(data->tg_trigger, data->tg_relation, row);
-	dlock_funcs_fence(key, strlen(key), token);
+	key = find_key(data, row);
+	token = find_token(data, row);
+	dlock_funcs_fence(key, strlen(key), token,
+					  TRIGGER_FIRED_AFTER(data->tg_event) ?
+					  dlock_role_of_after_trigger(data->tg_trigger->tgdeferrable) :
+					  dlock_role_current());
 
 	if (row != NULL && TRIGGER_FIRED_BY_UPDATE(data->tg_event))
 	{
-		char	   *old = find_key(data->tg_trigger, data->tg_relation,
-								   data->tg_trigtuple);
+		char	   *old = find_key(data, data->tg_trigtuple);
 
 		if (strcmp(old, key) != 0)
 			ereport(ERROR,

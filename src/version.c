@@ -41,6 +41,7 @@
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "shmem.h"
 #include "version.h"
@@ -143,6 +144,23 @@ dlock_version_prepare(const DlockStore *store)
 			pg_atomic_write_u64(&db->incarnation, incarnation);
 	}
 	UnlockRelationOid(store->incarnation, ShareUpdateExclusiveLock);
+}
+
+/*
+ * Load what drawing a version needs to know of the sequence, so that it reads
+ * no catalog under an LWLock.  What is loaded stays until the next heavyweight
+ * lock is taken.
+ */
+void
+dlock_version_load(const DlockStore *store)
+{
+	HeapTuple	tuple;
+
+	relation_close(relation_open(store->versions, NoLock), NoLock);
+	tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(store->versions));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for sequence %u", store->versions);
+	ReleaseSysCache(tuple);
 }
 
 /*

@@ -21,6 +21,7 @@ typedef struct DlockVersions
 extern void dlock_version_look(const DlockStore *store, bool in_recovery,
 							   DlockVersions *versions);
 extern void dlock_version_prepare(const DlockStore *store);
+extern void dlock_version_load(const DlockStore *store);
 extern int64 dlock_version_next(const DlockStore *store);
 
 #endif							/* DLOCK_VERSION_H */

@@ -141,6 +141,7 @@ dlock_locks_shown(PG_FUNCTION_ARGS)
 	Snapshot	snapshot;
 
 	dlock_shmem_require();
+	PreventCommandIfParallelMode("dlock_locks");
 	InitMaterializedSRF(fcinfo, 0);
 
 	show.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
@@ -182,6 +183,7 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 	bool		sees_all = sees_all_stats();
 
 	dlock_shmem_require();
+	PreventCommandIfParallelMode("dlock_waiters");
 	InitMaterializedSRF(fcinfo, 0);
 
 	waiters = dlock_wait_copy_all(&nwaiters);

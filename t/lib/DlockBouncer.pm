@@ -1,4 +1,5 @@
-# PgBouncer in transaction mode, on a socket in a folder of its own.
+# PgBouncer, on a socket in a folder of its own; in transaction mode unless
+# another mode is given.
 #
 #   my $bouncer = DlockBouncer->new(user => $name, target => 'host=... port=...');
 #   $bouncer->folder, $bouncer->port
@@ -28,7 +29,7 @@ sub new
 	my ($program) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
 	my $folder = PostgreSQL::Test::Utils::tempdir_short();
 	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	my $self = bless { pool_size => 20, log => "$folder/log", %params, folder => $folder, port => $port }, $class;
+	my $self = bless { pool_size => 20, mode => 'transaction', log => "$folder/log", %params, folder => $folder, port => $port }, $class;
 
 	die 'pgbouncer is missing (Debian package pgbouncer)' unless $program;
 	$self->configure($params{target});
@@ -54,7 +55,7 @@ listen_addr =
 listen_port = $self->{port}
 unix_socket_dir = $self->{folder}
 auth_type = any
-pool_mode = transaction
+pool_mode = $self->{mode}
 default_pool_size = $self->{pool_size}
 server_login_retry = 1
 logfile = $self->{log}

@@ -1,0 +1,110 @@
+-- The table as it must be, and what others may add to it.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS dlock;
+RESET client_min_messages;
+
+-- Whatever the default is, the table is a heap.
+CREATE ACCESS METHOD regress_dlock_heap TYPE TABLE HANDLER heap_tableam_handler;
+SET client_min_messages = warning;
+DROP EXTENSION dlock CASCADE;
+RESET client_min_messages;
+SET default_table_access_method = regress_dlock_heap;
+CREATE EXTENSION dlock;
+SELECT amname FROM pg_am a JOIN pg_class c ON c.relam = a.oid WHERE c.oid = 'dlock.locks'::regclass;
+RESET default_table_access_method;
+SELECT dlock_acquire('t:1', '1 h') AS v \gset
+
+-- A changed table is refused before rows are taken for what they are not.
+CREATE FUNCTION pg_temp.try(change text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	d text;
+	h text;
+BEGIN
+	EXECUTE change;
+	PERFORM dlock_check('t:1', 1);
+	RETURN 'accepted';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS d = PG_EXCEPTION_DETAIL, h = PG_EXCEPTION_HINT;
+	RETURN concat_ws(E'\n', SQLSTATE, SQLERRM, d, h);
+END $$;
+SELECT pg_temp.try('ALTER TABLE dlock.locks SET ACCESS METHOD regress_dlock_heap');
+SELECT pg_temp.try('ALTER TABLE dlock.locks SET UNLOGGED');
+SELECT pg_temp.try('ALTER TABLE dlock.locks ADD COLUMN more int');
+SELECT pg_temp.try('ALTER TABLE dlock.locks DROP COLUMN value');
+SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN pid TYPE bigint');
+SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN key SET STORAGE EXTENDED');
+SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN key TYPE text COLLATE "default"');
+SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN cleanup DROP NOT NULL');
+SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN value SET STATISTICS 10');
+SELECT dlock_check('t:1', :v);
+DROP ACCESS METHOD regress_dlock_heap;
+
+-- Any number of indexes is maintained; some kinds are not.
+DO $$
+BEGIN
+	FOR i IN 1 .. 20 LOOP
+		EXECUTE format('CREATE INDEX more_%s ON dlock.locks (version, key, value, owner)', i);
+	END LOOP;
+END $$;
+SELECT dlock_acquire('t:2', '1 h', 'o', 'v') > :v AS granted;
+SELECT dlock_acquire('t:3', '1 h', value => repeat('v', 2500)) > :v AS granted;
+SELECT dlock_acquire('t:2', '1 h', 'o', 'w') > :v AS renewed;
+SET enable_seqscan = off;
+SELECT key FROM dlock.locks WHERE version > :v ORDER BY version;
+RESET enable_seqscan;
+CREATE INDEX odd ON dlock.locks (lower(key));
+SELECT dlock_acquire('t:4', '1 h');
+DROP INDEX dlock.odd;
+SELECT dlock_acquire('t:4', '1 h') > :v AS granted;
+-- invalid ones are named by dlock_health()
+SELECT name FROM dlock_health() WHERE name = 'indexes';
+UPDATE pg_index SET indisvalid = false WHERE indexrelid IN ('dlock.more_1'::regclass, 'dlock.more_2'::regclass);
+SELECT status, detail, hint FROM dlock_health() WHERE name = 'indexes';
+DO $$
+BEGIN
+	FOR i IN 1 .. 20 LOOP
+		EXECUTE format('DROP INDEX dlock.more_%s', i);
+	END LOOP;
+END $$;
+
+-- In a parallel worker nothing of it can be asked.
+CREATE TABLE regress_dlock_wide AS SELECT g FROM generate_series(1, 1000) g;
+ALTER TABLE regress_dlock_wide SET (parallel_workers = 2);
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET min_parallel_table_scan_size = 0;
+SET parallel_leader_participation = off;
+CREATE FUNCTION regress_dlock_in_parallel(query text, g int) RETURNS text LANGUAGE plpgsql PARALLEL SAFE AS $$
+BEGIN
+	EXECUTE query;
+	RETURN 'done';
+END $$;
+\set VERBOSITY sqlstate
+SELECT max(regress_dlock_in_parallel('SELECT count(*) FROM dlock_locks', g)) FROM regress_dlock_wide;
+SELECT max(regress_dlock_in_parallel('SELECT count(*) FROM dlock_waiters', g)) FROM regress_dlock_wide;
+SELECT max(regress_dlock_in_parallel('SELECT count(*) FROM dlock_health()', g)) FROM regress_dlock_wide;
+SELECT max(regress_dlock_in_parallel('SELECT dlock_check(''t:1'', 1)', g)) FROM regress_dlock_wide;
+SELECT max(regress_dlock_in_parallel('SELECT dlock_watch(''t:1'', 0, ''0'')', g)) FROM regress_dlock_wide;
+SELECT max(regress_dlock_in_parallel('SELECT dlock_acquire(''t:1'')', g)) FROM regress_dlock_wide;
+SELECT max(regress_dlock_in_parallel('SELECT dlock_release_session()', g)) FROM regress_dlock_wide;
+\set VERBOSITY default
+DROP FUNCTION regress_dlock_in_parallel;
+DROP TABLE regress_dlock_wide;
+
+-- Nothing but its owner can have made the schema of the table.
+SET client_min_messages = warning;
+DROP EXTENSION dlock CASCADE;
+DROP ROLE IF EXISTS regress_dlock_early;
+CREATE ROLE regress_dlock_early;
+RESET client_min_messages;
+CREATE SCHEMA dlock AUTHORIZATION regress_dlock_early;
+\set SHOW_CONTEXT never
+CREATE EXTENSION dlock;
+CREATE EXTENSION dlock SCHEMA dlock;
+ALTER SCHEMA dlock OWNER TO CURRENT_USER;
+CREATE EXTENSION dlock;
+CREATE EXTENSION dlock SCHEMA dlock;
+DROP EXTENSION dlock;
+DROP SCHEMA dlock;
+DROP ROLE regress_dlock_early;
+CREATE EXTENSION dlock;

@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * subscriber.c
+ *	  Keeps logical replication from writing to dlock.locks.
+ *
+ * A publication FOR ALL TABLES carries the rows of dlock.locks.  On a
+ * subscriber that has dlock too, the worker that applies them would overwrite
+ * and delete grants of that server, behind the back of everything that makes
+ * a grant one: the row locks, the versions, the queue.
+ *
+ * The worker fires triggers that are enabled always, and those only.  Restoring
+ * a dump fires them too, and is let through.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "replication/logicalworker.h"
+
+PG_FUNCTION_INFO_V1(dlock_refuse_replication);
+
+Datum
+dlock_refuse_replication(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"dlock_refuse_replication\" must be called as a trigger")));
+	if (IsLogicalWorker())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("logical replication cannot write to table \"dlock.locks\""),
+				 errdetail("The locks of one server mean nothing on another."),
+				 errhint("Publish the tables or the schemas that you need by name, without schema \"dlock\".")));
+
+	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
+		return PointerGetDatum(data->tg_newtuple);
+	return PointerGetDatum(data->tg_trigtuple);
+}
