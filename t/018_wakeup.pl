@@ -184,6 +184,8 @@ my @ends = (
 	[ 'the end of a session that holds it', [$take_session], \&end_quit ],
 	[ 'the end of one whose client vanishes', [$take_session], \&end_vanish ],
 	[ 'the end of one that is terminated', [$take_session], \&end_terminate ],
+	[ 'DISCARD ALL', [$take_session], 'DISCARD ALL' ],
+	[ 'dlock_release_session()', [$take_session], 'SELECT dlock_release_session()' ],
 	[ 'dlock_force_release()', [$take], \&end_force ],
 	[ 'a refresh to a shorter TTL', [$take], $shorten ],
 
