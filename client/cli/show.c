@@ -291,7 +291,6 @@ show_info(const Entry *entry, const List *list)
 	add_line_number(&out, "waiting", entry->waiting);
 	add_line_number(&out, "watching", entry->watching);
 	text_free(&buffer);
-	finish_output(&out);
 	if (list->waiter_count > 0)
 	{
 		Table	   *table = table_new(waiter_columns, WAITER_COLUMNS);
@@ -299,9 +298,11 @@ show_info(const Entry *entry, const List *list)
 
 		for (i = 0; i < list->waiter_count; i++)
 			add_waiter(table, &list->waiters[i]);
-		printf("\n");
-		print_table(table);
+		text_add(&out, "\n");
+		table_text(table, &out, terminal_width(), 0, colours_on(stdout));
+		table_free(table);
 	}
+	finish_output(&out);
 }
 
 /* A key as a pattern for itself alone. */

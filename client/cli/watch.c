@@ -6,7 +6,7 @@
 
 #include <time.h>
 
-static void
+static bool
 print_change(const Options *options, int64_t version, const dlock_info *info)
 {
 	Text		line = {0};
@@ -61,7 +61,7 @@ print_change(const Options *options, int64_t version, const dlock_info *info)
 		}
 	}
 	text_add(&line, "\n");
-	finish_output(&line);
+	return finish_output(&line);
 }
 
 /*
@@ -76,6 +76,7 @@ run_watch(const Options *options)
 	dlock_status status;
 	int64_t		version = 0;
 	int64_t		lines = 0;
+	bool		told = true;
 	dlock_info *info = NULL;
 
 	status = dlock_get_info(handle, options->key, -1, &info, &err);
@@ -88,13 +89,13 @@ run_watch(const Options *options)
 		/* those who follow leaders do not want the gaps between them */
 		if (!options->observe || version != 0)
 		{
-			print_change(options, version, info);
+			told = print_change(options, version, info);
 			lines++;
 		}
 		if (info != NULL)
 			dlock_info_free(info);
 		info = NULL;
-		if ((options->until_free && version == 0) ||
+		if (!told || (options->until_free && version == 0) ||
 			(options->count > 0 && lines >= options->count))
 			break;
 		status = dlock_watch(handle, options->key, &version, -1, &err);
