@@ -56,7 +56,8 @@ static const struct
 	"PATTERN is as in the shell: \"*\" stands for anything, \"?\" for a character.\n"},
 	[CMD_TOP] = {"top", "[PATTERN] [OPTION]...",
 		"the same, live, with the keys that are fought for",
-		"Keys: q ends it, s changes the order, + and - the interval, space looks now.\n"
+		"Keys: the arrows, j and k, page up and down, Home and End scroll; q ends it,\n"
+		"s changes the order, + and - the interval, space looks now.\n"
 	"Without a terminal, one frame is printed.\n"},
 	[CMD_WATCH] = {"watch", "KEY [OPTION]...",
 		"print a line whenever a key changes hands",

@@ -4,7 +4,11 @@
  */
 #include "cli.h"
 
+#include <string.h>
 #include <time.h>
+
+/* Continued lines are indented, so that each change starts at the margin. */
+#define INDENT 4
 
 static bool
 print_change(const Options *options, int64_t version, const dlock_info *info)
@@ -37,9 +41,11 @@ print_change(const Options *options, int64_t version, const dlock_info *info)
 	}
 	else
 	{
+		Text		whole = {0};
+
 		text_time(&line, now_unix);
 		text_add(&line, "  ");
-		text_printable(&line, options->key, 0);
+		text_printable(&line, options->key);
 		if (version == 0)
 			text_add(&line, "  free");
 		else
@@ -47,18 +53,22 @@ print_change(const Options *options, int64_t version, const dlock_info *info)
 		if (info != NULL)
 		{
 			text_add(&line, "  role ");
-			text_printable(&line, info->role, 0);
+			text_printable(&line, info->role);
 			if (info->owner != NULL)
 			{
 				text_add(&line, "  owner ");
-				text_printable(&line, info->owner, 0);
+				text_printable(&line, info->owner);
 			}
 			if (info->value != NULL)
 			{
 				text_add(&line, "  value ");
-				text_printable(&line, info->value, 0);
+				text_printable(&line, info->value);
 			}
 		}
+		whole = line;
+		memset(&line, 0, sizeof(line));
+		text_wrapped(&line, whole.data, 0, INDENT, terminal_width());
+		text_free(&whole);
 	}
 	text_add(&line, "\n");
 	return finish_output(&line);
