@@ -13,14 +13,16 @@ use Test::More;
 use DlockTest;
 use DlockWait;
 
-# Nothing makes up for a wakeup that was lost: nobody looks for deadlocks, no
-# lease ends, and no reaper comes by.
+# Nobody looks for deadlocks, and no reaper comes by.  There are more timers that make a
+# waiter look: any of PostgreSQL's does, such as the one that rings ten seconds after a
+# session was idle.  So that a waiter has the lock in the end does not tell that it was
+# woken; what it sleeps for, and what wakes it, does.
 my $node = new_node(
 	'wakeup', conf => q{
 deadlock_timeout = 1h
-authentication_timeout = 10min
+max_prepared_transactions = 1
 });
-my ($holder, $reader, $monitor) = map { client($node, $_) } qw(holder reader monitor);
+my ($first, $holder, $reader, $monitor) = map { client($node, $_) } qw(first holder reader monitor);
 my $version;
 
 #
@@ -31,99 +33,276 @@ my $version;
 # has the lock that the waiter needs to enter it.  Whether it was is seen from
 # what the waiter then waits for; if not, it is tried again.
 #
-# Any timer of PostgreSQL's makes a waiter look too.  One rings ten seconds after
-# a session was idle, so that it reports its statistics; therefore this one is in a
-# transaction from the beginning.  One rings authentication_timeout after its start,
-# though it is no longer needed.
-#
 
-my $first = session($node);
-ask($first, 'BEGIN');
-my $pid = ask($first, 'SELECT pg_backend_pid()');
-ask($first, 'SAVEPOINT s');
+$first->ask_it('BEGIN; SAVEPOINT s');
 $version = $holder->ask_it("SELECT dlock_acquire('key', '1h')");
-
 $reader->start('DO $$ BEGIN LOOP PERFORM count(*) FROM dlock_waiters; END LOOP; END $$');
 
-my $answer;
 my $stopped = stop_with_lwlock(
-	$node, $reader->pid, $pid,
-	start => sub {
-		$answer = background_answer($first, "SELECT dlock_acquire('key', '1h', wait => '1h');");
-	},
+	$node, $reader->pid, $first->pid,
+	start => sub { $first->start("SELECT dlock_acquire('key', '1h', wait => '1h')") },
 	else => qr/^Extension/,
 	undo => sub {
-		$monitor->ask_it("SELECT pg_cancel_backend($pid)");
-		$answer->();
-		ask($first, 'ROLLBACK TO s');
+		$monitor->ask_it('SELECT pg_cancel_backend(' . $first->pid . ')');
+		$first->answer;
+		$first->ask_it('ROLLBACK TO s');
 	});
 ok($stopped, 'the waiter has looked, and is not in the queue');
 is($holder->ask_it("SELECT dlock_release('key', $version)"), 'released', 'the key becomes free');
 kill 'CONT', $reader->pid;
-is($answer->(), $version + 1, 'the waiter looks again and gets it');
-end_session($first);
+my $event;
+do { $event = waits_for($node, $first->pid) } until ($event =~ /^Client|^Extension/);
+like($event, qr/^Client/, 'the waiter does not sleep');
+$monitor->ask_it('SELECT pg_cancel_backend(' . $first->pid . ')') unless $event =~ /^Client/;
+is($first->answer, $version + 1, 'it has looked again and got the lock');
+$first->leave;
 $monitor->ask_it('SELECT pg_cancel_backend(' . $reader->pid . ')');
 $reader->answer;
 
 #
-# A transaction wakes however it ends.
+# The one that has the turn is woken, however that ends which was in its way.  It is
+# stopped in its sleep; whether it is woken is seen from the signal that it then has.
 #
 
-foreach my $end ('COMMIT', 'ROLLBACK', 'ROLLBACK TO s', 'error', 'terminate')
+# Let a statement wait for the key, and see that the sub wakes it.  Returns its answer, or
+# nothing if it does not wait.
+sub wakes
 {
-	my $key = "ends with $end";
-	my $other = client($node, 'other');
+	my ($what, $key, $statement, $end) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $waiter = client($node, 'waiter');
 
-	$version = $other->ask_it("SELECT dlock_acquire('$key', '1h')") if $end eq 'COMMIT';
-	$other->ask_it('BEGIN; SAVEPOINT s');
-	if ($end eq 'COMMIT') { $other->ask_it("SELECT dlock_release('$key', $version)") }
-	else { $version = $other->ask_it("SELECT dlock_acquire('$key', '1h')") }
-	$waiter->start("SELECT dlock_acquire('$key', '1h', wait => '1h')");
-	until_waiting($node, $waiter, $key);
-
-	if ($end eq 'error') { $other->ask_it('SELECT 1/0; ROLLBACK') }
-	elsif ($end eq 'terminate') { $monitor->ask_it('SELECT pg_terminate_backend(' . $other->pid . ')') }
-	else { $other->ask_it($end) }
-	is($waiter->answer, $version + 1, "$end wakes who waits");
+	start_and_see($node, $waiter->pid, sub { $waiter->start($statement) });
+	if (!stop_asleep($node, $waiter, $key))
+	{
+		note "$what: nobody waits: " . $waiter->answer;
+		$waiter->leave;
+		return;
+	}
+	$end->();
+	my $woken = was_woken($waiter);
+	ok($woken, "$what wakes who waits");
+	kill 'CONT', $waiter->pid;
+	$monitor->ask_it('SELECT pg_cancel_backend(' . $waiter->pid . ')') unless $woken;
+	my $answer = $waiter->answer;
 	$waiter->leave;
-	$end eq 'terminate' ? $other->lost : $other->leave;
+	return $answer;
+}
+
+sub last_version { return $monitor->ask_it('SELECT last_value FROM dlock.versions') }
+
+sub until_left
+{
+	my ($client) = @_;
+
+	until_gone($node, $client->pid, 'the backend is gone');
+	$client->lost unless $client->{gone};
+	return;
+}
+
+# A statement that has come to where it waits for this advisory lock.
+sub until_stuck
+{
+	my ($client, $lock) = @_;
+
+	until_sql(
+		$node,
+		"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $lock AND NOT granted AND pid = "
+		  . $client->pid,
+		1,
+		"the statement has come to $lock");
+	return;
+}
+
+sub end_quit { my ($other) = @_; $other->leave; until_left($other); return }
+
+sub end_vanish { my ($other) = @_; $other->vanish; until_left($other); return }
+
+sub end_terminate
+{
+	my ($other) = @_;
+
+	$monitor->ask_it('SELECT pg_terminate_backend(' . $other->pid . ')');
+	until_left($other);
+	return;
+}
+
+sub end_force
+{
+	my ($other, $key) = @_;
+
+	$monitor->ask_it("SELECT dlock_force_release('$key', 'test')");
+	return;
+}
+
+# In the midst of its statement, from one advisory lock to the next.
+sub end_go_on
+{
+	my ($other) = @_;
+
+	$monitor->ask_it('SELECT pg_advisory_unlock(1)');
+	until_stuck($other, 2);
+	return;
+}
+
+$monitor->ask_it(
+	'CREATE TABLE once (n int UNIQUE DEFERRABLE INITIALLY DEFERRED); INSERT INTO once VALUES (1)');
+
+# What it is; what the other one does before, and a third meanwhile; what ends it, as SQL
+# or as a sub.  KEY stands for the key, STUCK for where a statement is kept.
+my $take = "SELECT dlock_acquire('KEY', '1h')";
+my $take_session = "SELECT dlock_acquire('KEY', '1h', session => true)";
+my $version_of = "(SELECT version FROM dlock_locks WHERE key = 'KEY')";
+my $free = "SELECT dlock_release('KEY', $version_of)";
+my $fence = "SELECT dlock_fence('KEY', $version_of)";
+my $shorten = "SELECT dlock_refresh('KEY', $version_of, '1ms')";
+my $stuck = 'PERFORM pg_advisory_lock_shared(1)';
+my $stuck_again = 'PERFORM pg_advisory_lock_shared(2)';
+my @ends = (
+	[ 'a release', [$take], $free ],
+	[ 'COMMIT', [ $take, 'BEGIN', $free ], 'COMMIT' ],
+	[ 'COMMIT AND CHAIN', [ $take, 'BEGIN', $free ], 'COMMIT AND CHAIN' ],
+	[ 'COMMIT of a subtransaction', [ $take, 'BEGIN', 'SAVEPOINT s', $free, 'RELEASE s' ], 'COMMIT' ],
+	[ 'ROLLBACK', [ 'BEGIN', $take ], 'ROLLBACK' ],
+	[ 'ROLLBACK AND CHAIN', [ 'BEGIN', $take ], 'ROLLBACK AND CHAIN' ],
+	[ 'ROLLBACK TO SAVEPOINT', [ 'BEGIN', 'SAVEPOINT s', $take ], 'ROLLBACK TO s' ],
+	[ 'ROLLBACK TO an outer SAVEPOINT', [ 'BEGIN', 'SAVEPOINT s', 'SAVEPOINT t', $take, 'RELEASE t' ], 'ROLLBACK TO s' ],
+	[ 'an error', [ 'BEGIN', $take ], 'SELECT 1/0' ],
+	[ 'an error after a SAVEPOINT', [ 'BEGIN', 'SAVEPOINT s', $take ], 'SELECT 1/0' ],
+	[ 'a COMMIT that fails', [ 'BEGIN', $take, 'INSERT INTO once VALUES (1)' ], 'COMMIT' ],
+	[ 'a PREPARE TRANSACTION that is refused', [ 'BEGIN', $take ], "PREPARE TRANSACTION 'p'" ],
+	[ 'COMMIT in a DO block', [ $take, "DO \$\$ BEGIN PERFORM ($free); $stuck; COMMIT; $stuck_again; END \$\$" ], \&end_go_on ],
+	[ 'ROLLBACK in a DO block', ["DO \$\$ BEGIN PERFORM ($take); $stuck; ROLLBACK; $stuck_again; END \$\$"], \&end_go_on ],
+	[
+		'an exception that is caught',
+		["DO \$\$ BEGIN BEGIN PERFORM ($take); $stuck; RAISE 'no'; EXCEPTION WHEN raise_exception THEN END; $stuck_again; END \$\$"],
+		\&end_go_on
+	],
+	[ 'a client that leaves a transaction open', [ 'BEGIN', $take ], \&end_quit ],
+	[ 'a client that vanishes', [ 'BEGIN', $take ], \&end_vanish ],
+	[ 'pg_terminate_backend()', [ 'BEGIN', $take ], \&end_terminate ],
+	[ 'the end of a session that holds it', [$take_session], \&end_quit ],
+	[ 'the end of one whose client vanishes', [$take_session], \&end_vanish ],
+	[ 'the end of one that is terminated', [$take_session], \&end_terminate ],
+	[ 'DISCARD ALL', [$take_session], 'DISCARD ALL' ],
+	[ 'dlock_release_session()', [$take_session], 'SELECT dlock_release_session()' ],
+	[ 'dlock_force_release()', [$take], \&end_force ],
+	[ 'a refresh to a shorter TTL', [$take], $shorten ],
+
+	# the lease has ended, and the fence is all that is in the way
+	[ 'COMMIT of a fence', [ $take, 'BEGIN', $fence ], 'COMMIT', $shorten ],
+	[ 'ROLLBACK of a fence', [ $take, 'BEGIN', $fence ], 'ROLLBACK', $shorten ],
+	[ 'ROLLBACK TO SAVEPOINT of a fence', [ $take, 'BEGIN', 'SAVEPOINT s', $fence ], 'ROLLBACK TO s', $shorten ],
+	[ 'an error after a fence', [ $take, 'BEGIN', $fence ], 'SELECT 1/0', $shorten ],
+	[ 'pg_terminate_backend() after a fence', [ $take, 'BEGIN', $fence ], \&end_terminate, $shorten ]);
+
+foreach my $case (@ends)
+{
+	my ($what, $before, $end, $meanwhile) = @$case;
+	my $key = "after $what";
+	my $other = client($node, 'other');
+	my $with_key = sub { return $_[0] =~ s/KEY/$key/gr };
+	my $ends_inside = $before->[-1] =~ /^DO/;
+
+	$monitor->ask_it('SELECT pg_advisory_lock(1), pg_advisory_lock(2)') if $ends_inside;
+	foreach my $sql (map { $with_key->($_) } @$before)
+	{
+		if ($sql !~ /^DO/) { unlike($other->ask_it($sql), qr/^ERROR/, "$what: $sql") }
+		else
+		{
+			$other->start($sql);
+			until_stuck($other, 1);
+		}
+	}
+	$monitor->ask_it($with_key->($meanwhile)) if $meanwhile;
+
+	my $expected = last_version() + 1;
+	my $answer = wakes($what, $key, "SELECT dlock_acquire('$key', '1h', wait => '1h')",
+		sub { ref $end ? $end->($other, $key) : $other->ask_it($with_key->($end)) });
+	is($answer, $expected, "$what: and it gets the lock");
+
+	if ($ends_inside)
+	{
+		$monitor->ask_it('SELECT pg_advisory_unlock(2)');
+		is($other->answer, '', 'the statement ends');
+	}
+	$other->leave;
 }
 
 #
-# Who leaves the queue passes the turn on.  The next one looks by itself ten
-# seconds after it came; if it has the lock much sooner, then because it was woken.
-# Where the machine is so slow that this does not tell, it is tried again.
+# Who watches is woken by a new version, and by the end of one.
 #
 
-my $sooner = '';
-for (my $try = 1; $try <= 5 && $sooner ne 't'; $try++)
+my $seen = wakes('a grant', 'watched', "SELECT dlock_watch('watched', timeout => '1h')",
+	sub { $version = $holder->ask_it("SELECT dlock_acquire('watched', '1h')") });
+is($seen, $version, 'a grant: who watches sees it');
+$seen = wakes('a release', 'watched', "SELECT dlock_watch('watched', $version, '1h')",
+	sub { $holder->ask_it("SELECT dlock_release('watched', $version)") });
+is($seen, '', 'a release: who watches sees it');
+
+#
+# Who leaves the queue passes the turn on: it may have been told that the key is free, and
+# be gone before it looks.
+#
+
+foreach my $how ('cancel', 'terminate', 'vanish')
 {
-	my $key = "turn $try";
-	my ($first, $next) = map { client($node, $_) } qw(first next);
+	my $key = "turn $how";
+	my $first = client($node, 'first');
 	my $pid = $first->pid;
 
 	$version = $holder->ask_it("SELECT dlock_acquire('$key', '1h')");
-	foreach my $client ($first, $next)
-	{
-		$client->start("SELECT dlock_acquire('$key', '1h', wait => '1h')");
-		until_waiting($node, $client, $key);
-	}
-	my $since = $monitor->ask_it('SELECT since FROM dlock_waiters WHERE pid = ' . $next->pid);
+	$first->ask_it('BEGIN');
+	$first->start("SELECT dlock_acquire('$key', '1h', wait => '1h')");
+	until_waiting($node, $first, $key);
 
-	# told that the key is free, and gone before it looks
-	kill 'STOP', $pid;
-	$holder->ask_it("SELECT dlock_release('$key', $version)");
-	$monitor->ask_it("SELECT pg_terminate_backend($pid)");
-	kill 'CONT', $pid;
-	$first->lost;
+	my $answer = wakes(
+		"$how: the one that leaves",
+		$key,
+		"SELECT dlock_acquire('$key', '1h', wait => '1h')",
+		sub {
+			ok(stop_asleep($node, $first, $key), "$how: the first one sleeps");
+			$holder->ask_it("SELECT dlock_release('$key', $version)");
+			ok(was_woken($first), "$how: and is told that the key is free");
+			if ($how eq 'vanish') { $first->vanish }
+			else { $monitor->ask_it("SELECT pg_${how}_backend($pid)") }
+			kill 'CONT', $pid;
+			if ($how eq 'cancel') { is($first->answer, 'ERROR 57014', 'it is gone from the queue') }
+			else { until_left($first) }
+		});
 
-	is($next->answer, $version + 1, 'the next one gets the lock');
-	$sooner = $monitor->ask_it(
-		"SELECT acquired_at - '$since' < interval '5 s' FROM dlock_locks WHERE key = '$key'");
-	$next->leave;
+	# a first one that vanished may have had the lock, and taken its transaction along
+	like($answer, qr/^\d+$/, "$how: the next one gets the lock");
+	$first->leave;
 }
-is($sooner, 't', 'the one who leaves passes the turn on');
+
+#
+# The reaper wakes too.  The waiter would look by itself when the lease ends, so it must
+# be asleep, and stopped, before that; if it is late, a longer lease is taken.
+#
+
+$node->append_conf('postgresql.conf', 'dlock.reap_interval = 10ms');
+$node->reload;
+my $answer;
+for (my $ttl = 1; $ttl <= 64 && !defined $answer; $ttl *= 2)
+{
+	my $key = "reaped after $ttl s";
+
+	$version = $holder->ask_it("SELECT dlock_acquire('$key', '$ttl s')");
+	$answer = wakes(
+		'the reaper',
+		$key,
+		"SELECT dlock_acquire('$key', '1h', wait => '1h')",
+		sub {
+			until_sql(
+				$node,
+				"SELECT (SELECT count(*) FROM dlock.locks WHERE key = '$key') + count(*)"
+				  . " FROM pg_stat_activity WHERE backend_type = 'dlock reaper'",
+				0,
+				'the reaper has been here');
+		});
+}
+is($answer, $version + 1, 'the reaper: and it gets the lock');
 
 DlockWait::close_monitors();
 close_clients($holder, $reader, $monitor);

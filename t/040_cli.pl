@@ -145,7 +145,7 @@ like(dlock_json('refresh', $key, $granted->{version}, '--json')->{expires_at},
 	qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'refresh in JSON');
 is_deeply([ dlock_json_code('refresh', $key, 1, '--json') ], [ { key => $key, result => 'lost' }, 76 ], 'lost in JSON');
 is_deeply([ dlock_json_code('check', $key, $granted->{version}, '--json') ], [ { key => $key, result => 'held' }, 0 ], 'check in JSON');
-like((dlock('ls', '--sort=key'))[1], qr/^k"\\\\x0a\\x01 +$granted->{version} /m, 'nothing of it reaches the terminal');
+like((dlock('ls', '--sort=key'))[1], qr/^k"\\\\\\x0a\\x01 +$granted->{version} /m, 'nothing of it reaches the terminal');
 is_deeply([ dlock_json_code('release', $key, $granted->{version}, '--json') ], [ { key => $key, result => 'released' }, 0 ], 'release in JSON');
 
 #
@@ -218,12 +218,12 @@ is((end_dlock($waiter))[0], 143, 'SIGTERM ends a waiting acquire');
 	ask($session, "SELECT dlock_acquire('open')");
 	my $run = start_dlock('acquire', 'open', '--wait=1h', '--owner=w');
 	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters WHERE key = 'open'");
-	like((dlock('ls', 'open'))[1], qr/^open +not held .* 1 *$/m, 'ls: not held, but waited for');
+	like((dlock('ls', 'open'))[1], qr/^open +- +not held .* 1 +- .*-$/m, 'ls: not held, but waited for');
 	is_deeply(
 		dlock_json('ls', 'open', '--json'),
 		[ { key => 'open', held => JSON::PP::false, waiting => 1, watching => 0 } ],
 		'ls: the same in JSON');
-	like((dlock('top', 'open', '--once'))[1], qr/^open +not held/m, 'top: the same');
+	like((dlock('top', 'open', '--once'))[1], qr/^open +- +not held/m, 'top: the same');
 	end_session($session);
 	is((end_dlock($run))[0], 0, 'it gets it');
 }
@@ -357,18 +357,6 @@ foreach my $command (@commands)
 }
 like((dlock('--version'))[1], qr/^dlock \d+\.\d+\.\d+$/, '--version');
 is((dlock('-V'))[1], (dlock('--version'))[1], '-V');
-
-# the output has nowhere to go
-if (-e '/dev/full')
-{
-	my $err = '';
-	local %ENV = (%ENV, PGHOST => $host, PGPORT => $port, PGDATABASE => 'postgres');
-	my $h = IPC::Run::start([ dlock_program(), 'ls' ], '>', '/dev/full', '2>', \$err);
-
-	IPC::Run::finish($h);
-	is($h->full_result(0) >> 8, 71, 'a full disk');
-	like($err, qr/could not write to standard output/, 'a full disk: message');
-}
 
 $node->stop;
 done_testing();

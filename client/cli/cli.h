@@ -82,6 +82,13 @@ typedef struct
 /* main.c */
 extern const char *current_command;
 
+/* output.c */
+extern void fill_standard_files(void);
+extern bool finish_output(Text *out);
+extern bool output_unread(void);
+extern int	close_output(int code);
+extern int	terminal_width(void);
+
 /* options.c */
 extern CommandId parse_command(const char *name);
 extern void parse_options(CommandId id, int argc, char **argv,
@@ -157,7 +164,5 @@ extern void json_entry(Text *json, const char *name, const Entry *entry);
 extern void json_waiter(Text *json, const dlock_waiter *waiter);
 extern void json_time(Text *json, const char *name, int64_t unix_ms);
 extern void text_time(Text *text, int64_t unix_ms);
-extern void finish_output(Text *text);
-extern int	terminal_width(void);
 
 #endif							/* DLOCK_CLI_H */

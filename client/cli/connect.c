@@ -178,11 +178,11 @@ report_holder(dlock_handle *handle, dlock_status status, const char *key)
 		return;
 	text_format(&line, "It is held with version %lld by role ",
 				(long long) info->version);
-	text_printable(&line, info->role, 0);
+	text_add(&line, info->role);
 	if (info->owner != NULL)
 	{
 		text_add(&line, ", owner ");
-		text_printable(&line, info->owner, 0);
+		text_add(&line, info->owner);
 	}
 	text_add(&line, ", and expires in ");
 	text_duration(&line, info->remaining_ms);

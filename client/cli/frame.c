@@ -18,13 +18,81 @@ add_colour(const Top *top, Text *out, Colour colour)
 		text_add(out, colour_code(colour));
 }
 
+/*
+ * A line of several parts.  Where there is no room for all of them, the one of
+ * the highest rank goes; 0 always stays.
+ */
+static void
+add_parts(const Top *top, Text *out, Text *parts, const int *ranks, int count,
+		  Colour colour)
+{
+	int			used;
+	int			i;
+
+	for (;;)
+	{
+		int			last = 0;
+
+		used = 0;
+		for (i = 0; i < count; i++)
+		{
+			if (parts[i].data == NULL)
+				continue;
+			used += shown_width(parts[i].data);
+			if (ranks[i] > ranks[last])
+				last = i;
+		}
+		if (top->width == 0 || used <= top->width || ranks[last] == 0)
+			break;
+		text_free(&parts[last]);
+	}
+	add_colour(top, out, colour);
+	for (i = 0; i < count; i++)
+	{
+		if (parts[i].data != NULL)
+			text_add(out, parts[i].data);
+		text_free(&parts[i]);
+		if (colour != REVERSE && i == 0)
+			add_colour(top, out, PLAIN);
+	}
+	/* a bar over the whole width */
+	if (colour == REVERSE && top->live && used < top->width)
+		text_format(out, "%*s", top->width - used, "");
+	if (colour == REVERSE)
+		add_colour(top, out, PLAIN);
+	text_add(out, "\n");
+}
+
+static void
+add_title(const Top *top, Text *out)
+{
+	static const int ranks[4] = {0, 1, 2, 3};
+	Text		parts[4] = {{0}};
+	time_t		now = time(NULL);
+	struct tm	tm;
+	char		clock[16];
+
+	strftime(clock, sizeof(clock), "%H:%M:%S", localtime_r(&now, &tm));
+	text_add(&parts[0], " dlock top");
+	text_format(&parts[1], "  %s", clock);
+	text_format(&parts[2], "  order: %s", top->options.sort);
+	if (top->live)
+	{
+		text_add(&parts[3], "  every ");
+		text_duration(&parts[3], top->options.interval);
+	}
+	add_parts(top, out, parts, ranks, 4, REVERSE);
+}
+
 static void
 add_summary(const Top *top, Text *out, const List *list)
 {
+	static const int ranks[6] = {0, 5, 1, 4, 2, 3};
+	Text		parts[6] = {{0}};
 	size_t		i;
-	int			preempting = 0;
-	int			waiting = 0;
-	int			watching = 0;
+	uint64_t	preempting = 0;
+	uint64_t	waiting = 0;
+	uint64_t	watching = 0;
 	int64_t		longest = 0;
 	int64_t		next = -1;
 
@@ -32,8 +100,8 @@ add_summary(const Top *top, Text *out, const List *list)
 	{
 		const Entry *entry = &list->entries[i];
 
-		waiting += entry->waiting;
-		watching += entry->watching;
+		waiting += (uint64_t) entry->waiting;
+		watching += (uint64_t) entry->watching;
 		if (entry->longest_wait > longest)
 			longest = entry->longest_wait;
 		if (entry->info == NULL)
@@ -43,78 +111,104 @@ add_summary(const Top *top, Text *out, const List *list)
 		if (next < 0 || entry->info->remaining_ms < next)
 			next = entry->info->remaining_ms;
 	}
-	add_colour(top, out, BOLD);
-	text_format(out, "%zu held", list->info_count);
-	add_colour(top, out, PLAIN);
+	text_count(&parts[0], list->info_count);
+	text_add(&parts[0], " held");
 	if (preempting > 0)
-		text_format(out, " (%d asked to yield)", preempting);
-	text_format(out, ", %d waiting", waiting);
+	{
+		text_add(&parts[1], " (");
+		text_count(&parts[1], preempting);
+		text_add(&parts[1], " asked to yield)");
+	}
+	text_add(&parts[2], ", ");
+	text_count(&parts[2], waiting);
+	text_add(&parts[2], " waiting");
 	if (waiting > 0)
 	{
-		text_add(out, " (the longest for ");
-		text_duration(out, longest);
-		text_add(out, ")");
+		text_add(&parts[3], " (the longest for ");
+		text_duration(&parts[3], longest);
+		text_add(&parts[3], ")");
 	}
-	text_format(out, ", %d watching", watching);
+	text_add(&parts[4], ", ");
+	text_count(&parts[4], watching);
+	text_add(&parts[4], " watching");
 	if (next >= 0)
 	{
-		text_add(out, ", next expiry in ");
-		text_duration(out, next);
+		text_add(&parts[5], ", next expiry in ");
+		text_duration(&parts[5], next);
 	}
-	text_add(out, "\n");
+	add_parts(top, out, parts, ranks, 6, BOLD);
 }
 
+/* Where we are in the list, and the keys that lead elsewhere. */
 static void
-cell_format(Table *table, Colour colour, const char *format, double number)
+add_status(const Top *top, Text *out, size_t total)
 {
-	char		buffer[64];
+	static const int ranks[7] = {0, 1, 2, 6, 3, 4, 5};
+	Text		parts[7] = {{0}};
+	size_t		last = top->first + top->page;
 
-	snprintf(buffer, sizeof(buffer), format, number);
-	table_cell(table, colour, buffer);
+	if (last > total)
+		last = total;
+	text_add(&parts[0], " ");
+	text_count(&parts[0], total > 0 ? top->first + 1 : 0);
+	text_add(&parts[0], "-");
+	text_count(&parts[0], last);
+	text_add(&parts[0], " of ");
+	text_count(&parts[0], total);
+	text_add(&parts[1], "   q quit");
+	text_format(&parts[2], "   %s",
+				locale_is_utf8() ? "\xe2\x86\x91\xe2\x86\x93" : "j k");
+	text_add(&parts[3], " PgUp PgDn Home End");
+	text_add(&parts[4], " scroll");
+	text_add(&parts[5], "   s order");
+	text_add(&parts[6], "   +/- interval");
+	add_parts(top, out, parts, ranks, 7, REVERSE);
 }
 
-/* Returns the number of lines. */
+/* At most that many; returns the number of lines. */
 static int
-add_hot_keys(const Top *top, Text *out, List *list)
+add_hot_keys(Top *top, Text *out, List *list, int most)
 {
-	static const Column columns[] = {
-		{"HOT KEY", false, 12},
-		{"WAITING", true, 0},
-		{"LONGEST", true, 0},
-		{"CHANGES/MIN", true, 0},
+	static const Column columns[HOT_COLUMNS] = {
+		{"HOT KEY", false, 12, 0},
+		{"WAITING", true, 0, 1},
+		{"LONGEST", true, 0, 2},
+		{"CHANGES/MIN", true, 0, 3},
 	};
-	Table	   *table = table_new(columns, 4);
-	Text		buffer = {0};
+	Table	   *table = table_new(columns, HOT_COLUMNS);
 	size_t		i;
 	int			lines = 0;
 
 	list_sort(list, "waiters");
-	for (i = 0; i < list->count && table_rows(table) < HOT_KEYS; i++)
+	for (i = 0; i < list->count && table_rows(table) < most; i++)
 	{
 		const Entry *entry = &list->entries[i];
 
 		if (entry->waiting == 0 && entry->changes < 0.5)
 			continue;
 		table_cell(table, CYAN, entry->key);
-		cell_format(table, entry->waiting > 0 ? YELLOW : PLAIN, "%.0f", entry->waiting);
-		table_cell(table, PLAIN, entry->waiting > 0 ?
-				   duration_string(entry->longest_wait, &buffer) : NULL);
-		cell_format(table, PLAIN, "%.0f", entry->changes);
+		table_number(table, entry->waiting > 0 ? YELLOW : PLAIN, entry->waiting);
+		if (entry->waiting > 0)
+			table_duration(table, PLAIN, entry->longest_wait);
+		else
+			table_cell(table, PLAIN, NULL);
+		table_number(table, PLAIN, (int64_t) (entry->changes + 0.5));
 	}
 	if (table_rows(table) > 0)
 	{
 		text_add(out, "\n");
-		table_text(table, out, top->width, 0, top->coloured);
+		table_text(table, out, top->width, top->live ? top->hot_widths : NULL,
+				   top->coloured);
 		lines = table_rows(table) + 2;
 	}
-	text_free(&buffer);
 	table_free(table);
 	return lines;
 }
 
 static void
-add_bar(const Top *top, Text *out, const dlock_info *info)
+add_bar(Text *out, const dlock_info *info)
 {
+	bool		utf8 = locale_is_utf8();
 	int64_t		full = 0;
 	int			i;
 
@@ -122,109 +216,137 @@ add_bar(const Top *top, Text *out, const dlock_info *info)
 		full = (info->remaining_ms * BAR_WIDTH + info->ttl_ms / 2) /
 			info->ttl_ms;
 	for (i = 0; i < BAR_WIDTH; i++)
-		text_add(out, i < full ? (top->utf8 ? "\xe2\x96\x88" : "#") :
-				 (top->utf8 ? "\xe2\x96\x91" : "."));
+		text_add(out, i < full ? (utf8 ? "\xe2\x96\x88" : "#") :
+				 (utf8 ? "\xe2\x96\x91" : "."));
 }
 
 static void
-add_locks(const Top *top, Text *out, const List *list, int room)
+add_lock(Table *table, const Entry *entry)
 {
-	static const Column columns[] = {
-		{"KEY", false, 12},
-		{"VERSION", true, 0},
-		{"", false, 0},
-		{"REMAINING", true, 0},
-		{"HELD FOR", true, 0},
-		{"WAITING", true, 0},
-		{"PRIORITY", true, 0},
-		{"ROLE", false, 6},
-		{"OWNER", false, 6},
-		{"VALUE", false, 6},
+	const dlock_info *info = entry->info;
+
+	table_cell(table, CYAN, entry->key);
+	if (info != NULL)
+	{
+		bool		asked = strcmp(info->state, "held") != 0;
+		Text		bar = {0};
+
+		table_number(table, PLAIN, info->version);
+		add_bar(&bar, info);
+		table_cell(table, asked ? RED : remaining_colour(info), bar.data);
+		text_free(&bar);
+		table_duration(table, remaining_colour(info), info->remaining_ms);
+		table_duration(table, PLAIN, held_for(info));
+	}
+	else
+	{
+		table_cell(table, PLAIN, NULL);
+		table_cell(table, DIM, "not held");
+		table_cell(table, PLAIN, NULL);
+		table_cell(table, PLAIN, NULL);
+	}
+	table_number(table, entry->waiting > 0 ? YELLOW : PLAIN, entry->waiting);
+	if (info != NULL)
+		table_number(table, PLAIN, info->priority);
+	else
+		table_cell(table, PLAIN, NULL);
+	table_cell(table, PLAIN, info != NULL ? info->role : NULL);
+	table_cell(table, PLAIN, info != NULL ? info->owner : NULL);
+	table_cell(table, PLAIN, info != NULL ? info->value : NULL);
+}
+
+/* Those from first on, up to last. */
+static void
+add_locks(Top *top, Text *out, const List *list, size_t first, size_t last)
+{
+	static const Column columns[LOCK_COLUMNS] = {
+		{"KEY", false, 12, 0},
+		{"VERSION", true, 0, 6},
+		{"OF TTL", false, 0, 5},
+		{"REMAINING", true, 0, 1},
+		{"HELD FOR", true, 0, 4},
+		{"WAITING", true, 0, 2},
+		{"PRIORITY", true, 0, 9},
+		{"ROLE", false, 6, 7},
+		{"OWNER", false, 6, 3},
+		{"VALUE", false, 6, 8},
 	};
-	Table	   *table = table_new(columns, 10);
-	Text		buffer = {0};
-	size_t		rows = list->count;
+	Table	   *table = table_new(columns, LOCK_COLUMNS);
 	size_t		i;
 
-	if (top->options.limit > 0 && (size_t) top->options.limit < rows)
-		rows = (size_t) top->options.limit;
-	if (room > 0 && (size_t) room < rows)
-		rows = room > 1 ? (size_t) room - 1 : 1;
-	for (i = 0; i < rows; i++)
-	{
-		const Entry *entry = &list->entries[i];
-		const dlock_info *info = entry->info;
-
-		table_cell(table, CYAN, entry->key);
-		if (info != NULL)
-		{
-			int64_t		held = held_for(info);
-			bool		asked = strcmp(info->state, "held") != 0;
-
-			cell_format(table, PLAIN, "%.0f", (double) info->version);
-			text_clear(&buffer);
-			add_bar(top, &buffer, info);
-			table_cell(table, asked ? RED : remaining_colour(info), buffer.data);
-			table_cell(table, remaining_colour(info),
-					   duration_string(info->remaining_ms, &buffer));
-			table_cell(table, PLAIN, duration_string(held, &buffer));
-		}
-		else
-		{
-			table_cell(table, PLAIN, NULL);
-			table_cell(table, DIM, "not held");
-			table_cell(table, PLAIN, NULL);
-			table_cell(table, PLAIN, NULL);
-		}
-		cell_format(table, entry->waiting > 0 ? YELLOW : PLAIN, "%.0f", entry->waiting);
-		if (info != NULL)
-			cell_format(table, PLAIN, "%.0f", info->priority);
-		else
-			table_cell(table, PLAIN, NULL);
-		table_cell(table, PLAIN, info != NULL ? info->role : NULL);
-		table_cell(table, PLAIN, info != NULL ? info->owner : NULL);
-		table_cell(table, PLAIN, info != NULL ? info->value : NULL);
-	}
-	text_add(out, "\n");
-	table_text(table, out, top->width, 0, top->coloured);
-	if (rows < list->count)
-		text_format(out, "... and %zu more\n", list->count - rows);
-	text_free(&buffer);
+	for (i = first; i < last; i++)
+		add_lock(table, &list->entries[i]);
+	table_text(table, out, top->width, top->live ? top->lock_widths : NULL,
+			   top->coloured);
 	table_free(table);
 }
 
-void
-make_frame(const Top *top, Text *out, List *list, const dlock_error *err)
+/*
+ * All that fits on the screen, with the headings in their place and the status
+ * in the last line.  A low screen has neither gaps nor hot keys.
+ */
+static void
+add_screen(Top *top, Text *out, List *list, size_t total)
 {
-	time_t		now = time(NULL);
-	struct tm	tm;
-	char		clock[16];
-	int			used = 5;		/* both first lines, heading, gap, last line */
+	bool		low = top->height < 10;
+	int			used = low ? 4 : 5; /* title, summary, gap, heading, status */
+	size_t		last;
 
-	strftime(clock, sizeof(clock), "%H:%M:%S", localtime_r(&now, &tm));
-	add_colour(top, out, REVERSE);
-	text_format(out, " dlock top  %s  order: %s ", clock, top->options.sort);
-	if (top->live)
+	add_summary(top, out, list);
+	if (!low)
 	{
-		text_add(out, " every ");
-		text_duration(out, top->options.interval);
-		text_add(out, "  q: quit  s: order  +/-: interval ");
+		int			most = (top->height - 7) / 3;
+
+		used += add_hot_keys(top, out, list, most < HOT_KEYS ? most : HOT_KEYS);
+		text_add(out, "\n");
 	}
-	add_colour(top, out, PLAIN);
-	text_add(out, "\n");
+	list_sort(list, top->options.sort);
+	top->page = top->height > used ? (size_t) (top->height - used) : 1;
+	if (top->first + top->page > total)
+		top->first = total > top->page ? total - top->page : 0;
+	last = top->first + top->page < total ? top->first + top->page : total;
+	add_locks(top, out, list, top->first, last);
+	for (; last < top->first + top->page; last++)
+		text_add(out, "\n");
+	add_status(top, out, total);
+}
+
+void
+make_frame(Top *top, Text *out, List *list, const dlock_error *err)
+{
+	size_t		total = list->count;
+
+	add_title(top, out);
 	if (err != NULL)
 	{
+		Text		message = {0};
+
+		text_message(&message, err->message);
 		add_colour(top, out, RED);
-		text_printable(out, err->message, top->width);
+		text_wrapped(out, message.data, 0, 0, top->width);
 		add_colour(top, out, PLAIN);
 		text_add(out, "\n");
+		text_free(&message);
+		return;
+	}
+	if (top->options.limit > 0 && (size_t) top->options.limit < total)
+		total = (size_t) top->options.limit;
+	if (top->live)
+	{
+		add_screen(top, out, list, total);
 		return;
 	}
 	add_summary(top, out, list);
-	used += add_hot_keys(top, out, list);
+	add_hot_keys(top, out, list, HOT_KEYS);
+	text_add(out, "\n");
 	list_sort(list, top->options.sort);
-	add_locks(top, out, list,
-			  top->live ? (top->height > used + 1 ? top->height - used : 1) : 0);
+	add_locks(top, out, list, 0, total);
+	if (total < list->count)
+	{
+		text_add(out, "... and ");
+		text_count(out, list->count - total);
+		text_add(out, " more\n");
+	}
 }
 
 void

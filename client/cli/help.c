@@ -56,7 +56,8 @@ static const struct
 	"PATTERN is as in the shell: \"*\" stands for anything, \"?\" for a character.\n"},
 	[CMD_TOP] = {"top", "[PATTERN] [OPTION]...",
 		"the same, live, with the keys that are fought for",
-		"Keys: q ends it, s changes the order, + and - the interval, space looks now.\n"
+		"Keys: the arrows, j and k, page up and down, Home and End scroll; q ends it,\n"
+		"s changes the order, + and - the interval, space looks now.\n"
 	"Without a terminal, one frame is printed.\n"},
 	[CMD_WATCH] = {"watch", "KEY [OPTION]...",
 		"print a line whenever a key changes hands",
@@ -118,7 +119,7 @@ static const char exit_help[] =
 "   64  wrong usage\n"
 "   69  unreachable: no server, or no answer in time\n"
 "   70  the server reported an error\n"
-"   71  the system failed us: no memory, no processes\n"
+"   71  the system failed us: no memory, no processes, output not written\n"
 "   75  busy: somebody else has the lock, or did not yield\n"
 "   76  lost: the lock is not ours, or was lost or yielded while the command\n"
 "       ran; info, force-release: the key is free\n"
@@ -150,26 +151,28 @@ option_allowed(CommandId id, const char *name)
 void
 show_help(CommandId id)
 {
+	Text		out = {0};
 	size_t		i;
 
 	if (id < COMMANDS)
 	{
-		printf("dlock %s: %s\n\nUsage:\n  dlock %s %s\n\n%s\nOptions:\n",
-			   commands[id].name, commands[id].summary,
-			   commands[id].name, commands[id].arguments, commands[id].text);
+		text_format(&out, "dlock %s: %s\n\nUsage:\n  dlock %s %s\n\n%s\nOptions:\n",
+					commands[id].name, commands[id].summary,
+					commands[id].name, commands[id].arguments, commands[id].text);
 		for (i = 0; i < sizeof(option_help) / sizeof(option_help[0]); i++)
 			if ((option_help[i].where & BIT(id)) != 0)
-				printf("  %s\n", option_help[i].text);
-		printf("  -?, --help             show this help\n\n");
+				text_format(&out, "  %s\n", option_help[i].text);
+		text_add(&out, "  -?, --help             show this help\n\n");
 	}
 	else
 	{
-		printf("dlock takes, keeps and shows the locks of the PostgreSQL extension dlock.\n\n"
-			   "Usage:\n  dlock COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n");
+		text_add(&out, "dlock takes, keeps and shows the locks of the PostgreSQL extension dlock.\n\n"
+				 "Usage:\n  dlock COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n");
 		for (i = 0; i < COMMANDS; i++)
-			printf("  %-14s %s\n", commands[i].name, commands[i].summary);
-		printf("\n\"dlock COMMAND --help\" shows the options of a command.\n"
-			   "Durations are 500ms, 30s, 5min, 2h, 1d, or a number of seconds.\n\n");
+			text_format(&out, "  %-14s %s\n", commands[i].name, commands[i].summary);
+		text_add(&out, "\n\"dlock COMMAND --help\" shows the options of a command.\n"
+				 "Durations are 500ms, 30s, 5min, 2h, 1d, or a number of seconds.\n\n");
 	}
-	printf("%s\n%s", connection_help, exit_help);
+	text_format(&out, "%s\n%s", connection_help, exit_help);
+	finish_output(&out);
 }

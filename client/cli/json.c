@@ -7,13 +7,31 @@
 
 #include <string.h>
 
+/* Beyond 16 bits it is two of them, as in UTF-16. */
+static void
+add_escape(Text *json, uint32_t c)
+{
+	if (c > 0xffff)
+	{
+		text_format(json, "\\u%04x", (unsigned int) (0xd7c0 + (c >> 10)));
+		c = 0xdc00 + (c & 0x3ff);
+	}
+	text_format(json, "\\u%04x", (unsigned int) c);
+}
+
+/*
+ * JSON is often read on a terminal, so what deceives there is escaped as well.
+ * What is not UTF-8, which only another client_encoding can bring, could not
+ * be read back.
+ */
 static void
 escaped(Text *json, const char *string)
 {
 	text_add(json, "\"");
-	for (; *string != '\0'; string++)
+	while (*string != '\0')
 	{
-		unsigned char c = (unsigned char) *string;
+		uint32_t	c = 0xfffd;
+		int			bytes = utf8_character(string, &c);
 
 		switch (c)
 		{
@@ -33,11 +51,12 @@ escaped(Text *json, const char *string)
 				text_add(json, "\\r");
 				break;
 			default:
-				if (c < 0x20 || c == 0x7f)
-					text_format(json, "\\u%04x", c);
+				if (bytes == 0 || is_hidden(c))
+					add_escape(json, c);
 				else
-					text_add_bytes(json, string, 1);
+					text_add_bytes(json, string, (size_t) bytes);
 		}
+		string += bytes > 0 ? bytes : 1;
 	}
 	text_add(json, "\"");
 }

@@ -4,12 +4,9 @@
  */
 #include "cli.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
-#include <unistd.h>
 
 /* A pattern of the shell as one of LIKE. */
 static char *
@@ -299,34 +296,4 @@ json_waiter(Text *json, const dlock_waiter *waiter)
 		json_null(json, "until");
 	json_seconds(json, "waited", waiter->waited_ms);
 	json_close(json, '}');
-}
-
-/* Write it at once, so that a reader of a pipe has it, and forget it. */
-void
-finish_output(Text *out)
-{
-	if (out->length > 0)
-		fwrite(out->data, 1, out->length, stdout);
-	text_free(out);
-	if (fflush(stdout) != 0)
-	{
-		/* whoever read it has gone, which head does */
-		if (errno == EPIPE)
-			exit(0);
-		error("could not write to standard output: %s", strerror(errno));
-		exit(EXIT_INTERNAL);
-	}
-}
-
-/* 0: not a terminal, nothing is cut. */
-int
-terminal_width(void)
-{
-	struct winsize size;
-
-	if (!isatty(STDOUT_FILENO))
-		return 0;
-	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-		return size.ws_col;
-	return 80;
 }

@@ -6,7 +6,8 @@
 #include "cli.h"
 #include "child.h"
 
-#include <stdlib.h>
+#include <errno.h>
+#include <string.h>
 
 static const char *
 answer_name(dlock_status status, const char *ok)
@@ -47,12 +48,38 @@ start_json(Text *json, const Options *options, dlock_status status,
 	json_string(json, "result", answer_name(status, ok));
 }
 
-static void
+static bool
 end_json(Text *json)
 {
 	json_close(json, '}');
 	text_add(json, "\n");
-	finish_output(json);
+	return finish_output(json);
+}
+
+static bool
+print_version(int64_t version)
+{
+	Text		line = {0};
+
+	text_format(&line, "%lld\n", (long long) version);
+	return finish_output(&line);
+}
+
+/*
+ * The lock was granted, and its version could not be told: nobody could
+ * release it.  One whose owner was named is left alone: it can be reached by
+ * that name, and may have been held before.
+ */
+static int
+give_back(dlock_handle *handle, const Options *options, dlock_lock *lock)
+{
+	if (output_unread())
+		error("could not write to standard output: %s", strerror(EPIPE));
+	if (options->owner == NULL &&
+		dlock_release(lock, -1, NULL) == DLOCK_OK)
+		detail("Lock \"%s\" was released again.", options->key);
+	dlock_close(handle);
+	return EXIT_INTERNAL;
 }
 
 int
@@ -64,6 +91,7 @@ run_acquire(const Options *options)
 	dlock_error err = {0};
 	dlock_status status;
 	int			signo;
+	bool		told = true;
 
 	news_start();
 	handle = connect_server(options);
@@ -87,15 +115,17 @@ run_acquire(const Options *options)
 			json_string(&json, "owner", dlock_owner(lock));
 			json_seconds(&json, "ttl", dlock_ttl_ms(lock));
 		}
-		end_json(&json);
+		told = end_json(&json);
 	}
 	else if (status == DLOCK_OK)
-		printf("%lld\n", (long long) dlock_version(lock));
+		told = print_version(dlock_version(lock));
 	else
 	{
 		report_status(status, &err, options->key);
 		report_holder(handle, status, options->key);
 	}
+	if (status == DLOCK_OK && !told)
+		return give_back(handle, options, lock);
 
 	/* it stays, though we go */
 	dlock_close(handle);
@@ -153,7 +183,12 @@ one_word(dlock_handle *handle, const Options *options, dlock_status status,
 		end_json(&json);
 	}
 	else
-		printf("%s\n", answer_name(status, ok));
+	{
+		Text		line = {0};
+
+		text_format(&line, "%s\n", answer_name(status, ok));
+		finish_output(&line);
+	}
 	dlock_close(handle);
 	return exit_code(status);
 }
@@ -204,7 +239,7 @@ run_force_release(const Options *options)
 		end_json(&json);
 	}
 	else if (status == DLOCK_OK)
-		printf("%lld\n", (long long) version);
+		print_version(version);
 	else
 		report_status(status, &err, options->key);
 	dlock_close(handle);

@@ -4,9 +4,7 @@
  */
 #include "cli.h"
 
-#include <errno.h>
 #include <locale.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char *current_command = NULL;
@@ -32,7 +30,8 @@ main(int argc, char **argv)
 {
 	Options		options = {0};
 	CommandId	id;
-	int			code;
+
+	fill_standard_files();
 
 	/* how wide characters are; numbers stay as JSON wants them */
 	setlocale(LC_CTYPE, "");
@@ -50,26 +49,22 @@ main(int argc, char **argv)
 		if (strcmp(argv[1], "help") == 0 && argc > 2)
 			id = parse_command(argv[2]);
 		show_help(id);
-		return 0;
+		return close_output(0);
 	}
 	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
 	{
 		int			version = dlock_lib_version();
+		Text		line = {0};
 
-		printf("dlock %d.%d.%d\n", version / 10000, version / 100 % 100,
-			   version % 100);
-		return 0;
+		text_format(&line, "dlock %d.%d.%d\n", version / 10000,
+					version / 100 % 100, version % 100);
+		finish_output(&line);
+		return close_output(0);
 	}
 	id = parse_command(argv[1]);
 	current_command = command_name(id);
 	parse_options(id, argc - 1, argv + 1, &options);
-	code = commands[id] (&options);
 
 	/* a full disk, say: whoever reads it must not take half of it for all */
-	if (fflush(stdout) != 0 || ferror(stdout))
-	{
-		error("could not write to standard output: %s", strerror(errno));
-		return code == 0 ? EXIT_INTERNAL : code;
-	}
-	return code;
+	return close_output(commands[id] (&options));
 }

@@ -307,7 +307,7 @@ parse_options(CommandId id, int argc, char **argv, Options *options)
 		if (c == OPT_HELP || (c == '?' && strcmp(argv[place], "-?") == 0))
 		{
 			show_help(id);
-			exit(0);
+			exit(close_output(0));
 		}
 		if (c == '?')
 			usage_error("unknown option \"%s\"", argv[place]);

@@ -56,15 +56,19 @@ report(const char *level, Colour colour, const char *format, va_list args)
 	bool		coloured = colours_on(stderr);
 	Text		line = {0};
 
+	Text		message = {0};
+
 	text_add(&line, "dlock: ");
 	if (coloured)
 		text_add(&line, colour_code(colour));
 	text_add(&line, level);
 	if (coloured)
 		text_add(&line, colour_code(PLAIN));
+	text_vformat(&message, format, args);
+	text_message(&line, message.data);
+	text_add(&line, "\n");
 	fputs(line.data, stderr);
-	vfprintf(stderr, format, args);
-	putc('\n', stderr);
+	text_free(&message);
 	text_free(&line);
 }
 
@@ -132,7 +136,8 @@ reallocate(void *old, size_t size)
 
 	if (new == NULL)
 	{
-		error("out of memory");
+		/* error() would need some */
+		fputs("dlock: error: out of memory\n", stderr);
 		exit(EXIT_INTERNAL);
 	}
 	return new;

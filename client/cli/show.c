@@ -15,46 +15,27 @@ state_name(const Entry *entry)
 }
 
 static void
-add_number(Table *table, Colour colour, int64_t number)
-{
-	Text		buffer = {0};
-
-	text_format(&buffer, "%lld", (long long) number);
-	table_cell(table, colour, buffer.data);
-	text_free(&buffer);
-}
-
-static void
-add_duration(Table *table, Colour colour, int64_t ms)
-{
-	Text		buffer = {0};
-
-	table_cell(table, colour, duration_string(ms, &buffer));
-	text_free(&buffer);
-}
-
-static void
 print_table(Table *table)
 {
 	Text		out = {0};
 
-	table_text(table, &out, terminal_width(), 0, colours_on(stdout));
+	table_text(table, &out, terminal_width(), NULL, colours_on(stdout));
 	finish_output(&out);
 	table_free(table);
 }
 
 static const Column lock_columns[] = {
-	{"KEY", false, 12},
-	{"VERSION", true, 0},
-	{"STATE", false, 0},
-	{"REMAINING", true, 0},
-	{"TTL", true, 0},
-	{"HELD FOR", true, 0},
-	{"WAITING", true, 0},
-	{"PRIORITY", true, 0},
-	{"ROLE", false, 8},
-	{"OWNER", false, 8},
-	{"VALUE", false, 8},
+	{"KEY", false, 12, 0},
+	{"VERSION", true, 0, 6},
+	{"STATE", false, 0, 4},
+	{"REMAINING", true, 0, 1},
+	{"TTL", true, 0, 9},
+	{"HELD FOR", true, 0, 5},
+	{"WAITING", true, 0, 2},
+	{"PRIORITY", true, 0, 10},
+	{"ROLE", false, 6, 7},
+	{"OWNER", false, 6, 3},
+	{"VALUE", false, 6, 8},
 };
 
 #define LOCK_COLUMNS ((int) (sizeof(lock_columns) / sizeof(lock_columns[0])))
@@ -67,15 +48,15 @@ add_lock(Table *table, const Entry *entry)
 
 	table_cell(table, CYAN, entry->key);
 	if (info != NULL)
-		add_number(table, PLAIN, info->version);
+		table_number(table, PLAIN, info->version);
 	else
 		table_cell(table, PLAIN, NULL);
 	table_cell(table, asked ? YELLOW : PLAIN, state_name(entry));
 	if (info != NULL)
 	{
-		add_duration(table, remaining_colour(info), info->remaining_ms);
-		add_duration(table, PLAIN, info->ttl_ms);
-		add_duration(table, PLAIN, held_for(info));
+		table_duration(table, remaining_colour(info), info->remaining_ms);
+		table_duration(table, PLAIN, info->ttl_ms);
+		table_duration(table, PLAIN, held_for(info));
 	}
 	else
 	{
@@ -83,10 +64,10 @@ add_lock(Table *table, const Entry *entry)
 		table_cell(table, PLAIN, NULL);
 		table_cell(table, PLAIN, NULL);
 	}
-	add_number(table, entry->waiting > 0 ? YELLOW : PLAIN, entry->waiting);
+	table_number(table, entry->waiting > 0 ? YELLOW : PLAIN, entry->waiting);
 	if (info != NULL)
 	{
-		add_number(table, PLAIN, info->priority);
+		table_number(table, PLAIN, info->priority);
 		table_cell(table, PLAIN, info->role);
 		table_cell(table, PLAIN, info->owner);
 		table_cell(table, PLAIN, info->value);
@@ -101,13 +82,13 @@ add_lock(Table *table, const Entry *entry)
 }
 
 static const Column waiter_columns[] = {
-	{"KEY", false, 12},
-	{"POSITION", true, 0},
-	{"PRIORITY", true, 0},
-	{"WAITED", true, 0},
-	{"UNTIL", false, 0},
-	{"PID", true, 0},
-	{"OWNER", false, 8},
+	{"KEY", false, 12, 0},
+	{"POSITION", true, 0, 2},
+	{"PRIORITY", true, 0, 6},
+	{"WAITED", true, 0, 1},
+	{"UNTIL", false, 0, 5},
+	{"PID", true, 0, 4},
+	{"OWNER", false, 6, 3},
 };
 
 #define WAITER_COLUMNS ((int) (sizeof(waiter_columns) / sizeof(waiter_columns[0])))
@@ -123,10 +104,10 @@ add_waiter(Table *table, const dlock_waiter *waiter)
 	}
 	else
 	{
-		add_number(table, PLAIN, waiter->position);
-		add_number(table, PLAIN, waiter->priority);
+		table_number(table, PLAIN, waiter->position);
+		table_number(table, PLAIN, waiter->priority);
 	}
-	add_duration(table, PLAIN, waiter->waited_ms);
+	table_duration(table, PLAIN, waiter->waited_ms);
 	if (waiter->until_ms != 0)
 	{
 		Text		until = {0};
@@ -137,7 +118,7 @@ add_waiter(Table *table, const dlock_waiter *waiter)
 	}
 	else
 		table_cell(table, DIM, "forever");
-	add_number(table, PLAIN, waiter->pid);
+	table_number(table, PLAIN, waiter->pid);
 	table_cell(table, PLAIN, waiter->owner);
 }
 
@@ -220,17 +201,23 @@ run_ls(const Options *options)
 	return 0;
 }
 
+#define NAME_WIDTH 14
+
+/* It is everything about one key: what is too long is continued, not cut. */
 static void
 add_line(Text *out, const char *name, const char *value)
 {
 	bool		coloured = colours_on(stdout);
+	Text		shown = {0};
 
 	if (value == NULL)
 		return;
-	text_format(out, "%s%-14s%s", coloured ? colour_code(BOLD) : "", name,
-				coloured ? colour_code(PLAIN) : "");
-	text_printable(out, value, 0);
+	text_printable(&shown, value);
+	text_format(out, "%s%-*s%s", coloured ? colour_code(BOLD) : "", NAME_WIDTH,
+				name, coloured ? colour_code(PLAIN) : "");
+	text_wrapped(out, shown.data, NAME_WIDTH, NAME_WIDTH, terminal_width());
 	text_add(out, "\n");
+	text_free(&shown);
 }
 
 static void
@@ -291,7 +278,6 @@ show_info(const Entry *entry, const List *list)
 	add_line_number(&out, "waiting", entry->waiting);
 	add_line_number(&out, "watching", entry->watching);
 	text_free(&buffer);
-	finish_output(&out);
 	if (list->waiter_count > 0)
 	{
 		Table	   *table = table_new(waiter_columns, WAITER_COLUMNS);
@@ -299,9 +285,11 @@ show_info(const Entry *entry, const List *list)
 
 		for (i = 0; i < list->waiter_count; i++)
 			add_waiter(table, &list->waiters[i]);
-		printf("\n");
-		print_table(table);
+		text_add(&out, "\n");
+		table_text(table, &out, terminal_width(), NULL, colours_on(stdout));
+		table_free(table);
 	}
+	finish_output(&out);
 }
 
 /* A key as a pattern for itself alone. */

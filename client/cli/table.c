@@ -1,10 +1,27 @@
 /*
  * table.c
- *	  Aligned columns that fit the terminal: those that may be are cut.
+ *	  Aligned columns.
+ *
+ * On a terminal no line is wider than it: the least important columns are left
+ * out where there is no room for all, and long cells are cut.
+ *
+ * Elsewhere nothing is left out or cut, and each row has all its cells: an
+ * empty one is "-".  Two spaces or more separate them, and never occur within
+ * one (printable.c).  A cell that is very long makes its own row longer, not
+ * all of them.
  */
 #include "text.h"
 
 #include <stdlib.h>
+
+/* Wider cells than this do not count where nothing is cut. */
+#define USUAL_WIDTH 40
+
+/*
+ * The least widths are for a terminal of this many columns; on a wider one, a
+ * column goes before others have to be cut that far.
+ */
+#define LEAST_FOR 60
 
 typedef struct
 {
@@ -21,6 +38,14 @@ struct Table
 	int			used;
 	int			size;
 };
+
+/* How wide a column is, and whether it is there at all. */
+typedef struct
+{
+	int			full;			/* of the widest cell */
+	int			width;
+	bool		shown;
+} Place;
 
 Table *
 table_new(const Column *columns, int count)
@@ -47,7 +72,26 @@ table_cell(Table *table, Colour colour, const char *string)
 	cell = &table->cells[table->used++];
 	cell->string = copy_string(string != NULL ? string : "");
 	cell->colour = colour;
-	cell->width = text_width(cell->string);
+	cell->width = printable_width(cell->string);
+}
+
+void
+table_number(Table *table, Colour colour, int64_t number)
+{
+	char		buffer[32];
+
+	snprintf(buffer, sizeof(buffer), "%lld", (long long) number);
+	table_cell(table, colour, buffer);
+}
+
+void
+table_duration(Table *table, Colour colour, int64_t ms)
+{
+	Text		buffer = {0};
+
+	text_duration(&buffer, ms);
+	table_cell(table, colour, buffer.data);
+	text_free(&buffer);
 }
 
 int
@@ -56,100 +100,176 @@ table_rows(const Table *table)
 	return table->used / table->count;
 }
 
-/* Cut the widest of those that may be cut until the line fits. */
+/* What a column needs, to be worth its place. */
+static int
+needed(const Column *column, const Place *place, int width)
+{
+	int			least = column->least;
+
+	if (width > LEAST_FOR)
+		least = least * width / LEAST_FOR;
+	return least > 0 && least < place->full ? least : place->full;
+}
+
+/* Leave columns out until the others have what they need. */
 static void
-fit(const Table *table, int *widths, int width)
+choose(const Table *table, Place *places, int width)
 {
 	for (;;)
 	{
-		int			sum = 2 * (table->count - 1);
-		int			widest = -1;
+		int			sum = -2;
+		int			last = 0;
 		int			i;
 
 		for (i = 0; i < table->count; i++)
 		{
-			int			least = table->columns[i].shrink;
-
-			sum += widths[i];
-			if (least > 0 && widths[i] > least &&
-				(widest < 0 || widths[i] > widths[widest]))
-				widest = i;
+			if (!places[i].shown)
+				continue;
+			places[i].width = needed(&table->columns[i], &places[i], width);
+			sum += places[i].width + 2;
+			if (table->columns[i].rank > table->columns[last].rank ||
+				!places[last].shown)
+				last = i;
 		}
-		if (sum <= width || widest < 0)
+		if (sum <= width)
 			return;
-		widths[widest]--;
+		if (table->columns[last].rank == 0)
+		{
+			/* not even this one */
+			places[last].width = width;
+			return;
+		}
+		places[last].shown = false;
 	}
 }
 
+/* Share what room is left among those that are cut, as their least widths. */
 static void
-add_cell(Text *out, const Column *column, const char *string, Colour colour,
-		 int width, bool last, bool coloured)
+spread(const Table *table, Place *places, int width)
 {
-	Text		cell = {0};
-	int			padding;
+	const Column *columns = table->columns;
+	int			room = width + 2;
+	int			i;
 
-	text_printable(&cell, string, width);
-	if (cell.data == NULL)
-		text_clear(&cell);
-	padding = width - text_width(cell.data);
-	if (padding < 0)
-		padding = 0;
-	if (column->right)
-		text_format(out, "%*s", padding, "");
-	if (coloured && colour != PLAIN && cell.length > 0)
-		text_add(out, colour_code(colour));
-	text_add(out, cell.data);
-	if (coloured && colour != PLAIN && cell.length > 0)
-		text_add(out, colour_code(PLAIN));
-	if (!last)
-		text_format(out, "%*s", column->right ? 2 : padding + 2, "");
-	text_free(&cell);
+	for (i = 0; i < table->count; i++)
+		if (places[i].shown)
+			room -= places[i].width + 2;
+	while (room-- > 0)
+	{
+		int			next = -1;
+
+		for (i = 0; i < table->count; i++)
+			if (places[i].shown && places[i].width < places[i].full &&
+				(next < 0 || places[i].width * columns[next].least <
+				 places[next].width * columns[i].least))
+				next = i;
+		if (next < 0)
+			return;
+		places[next].width++;
+	}
 }
 
-/* width 0: as wide as it gets.  limit 0: all rows. */
-void
-table_text(const Table *table, Text *out, int width, int limit, bool coloured)
+static Place *
+lay_out(const Table *table, int width, int *seen)
 {
-	int		   *widths = allocate((size_t) table->count * sizeof(int));
-	int			rows = table_rows(table);
+	Place	   *places = allocate((size_t) table->count * sizeof(Place));
 	int			row;
 	int			i;
 
-	if (limit > 0 && rows > limit)
-		rows = limit;
 	for (i = 0; i < table->count; i++)
 	{
-		widths[i] = text_width(table->columns[i].title);
-		for (row = 0; row < rows; row++)
+		int			full = printable_width(table->columns[i].title);
+
+		for (row = 0; row < table_rows(table); row++)
 		{
 			int			here = table->cells[row * table->count + i].width;
 
-			if (here > widths[i])
-				widths[i] = here;
+			if (here > full && (width > 0 || here <= USUAL_WIDTH))
+				full = here;
 		}
+		if (seen != NULL && seen[i] > full)
+			full = seen[i];
+		if (seen != NULL)
+			seen[i] = full;
+		places[i].full = places[i].width = full;
+		places[i].shown = true;
 	}
 	if (width > 0)
-		fit(table, widths, width);
+	{
+		choose(table, places, width);
+		spread(table, places, width);
+	}
+	return places;
+}
+
+static void
+add_cell(Text *out, bool right, const char *string, Colour colour, int width,
+		 bool cut)
+{
+	Text		cell = {0};
+	int			used = 0;
+	int			padding;
+
+	if (cut)
+		used = printable_cut(&cell, string, width);
+	else
+	{
+		text_printable(&cell, string);
+		used = printable_width(string);
+	}
+	padding = width > used ? width - used : 0;
+	if (right)
+		text_format(out, "%*s", padding, "");
+	if (colour != PLAIN && cell.length > 0)
+		text_add(out, colour_code(colour));
+	text_add(out, cell.data);
+	if (colour != PLAIN && cell.length > 0)
+		text_add(out, colour_code(PLAIN));
+	text_format(out, "%*s", right ? 2 : padding + 2, "");
+	text_free(&cell);
+}
+
+static void
+end_line(Text *out)
+{
+	while (out->length > 0 && out->data[out->length - 1] == ' ')
+		out->data[--out->length] = '\0';
+	text_add(out, "\n");
+}
+
+/*
+ * The heading and the rows.  width 0: not for a terminal.  seen, if it is not
+ * NULL, has the widths of the tables before, so that the columns of one that
+ * is shown again and again stay where they are.
+ */
+void
+table_text(const Table *table, Text *out, int width, int *seen, bool coloured)
+{
+	Place	   *places = lay_out(table, width, seen);
+	int			row;
+	int			i;
 
 	for (i = 0; i < table->count; i++)
-		add_cell(out, &table->columns[i], table->columns[i].title, BOLD,
-				 widths[i], i == table->count - 1, coloured);
-	text_add(out, "\n");
-	for (row = 0; row < rows; row++)
+		if (places[i].shown)
+			add_cell(out, table->columns[i].right, table->columns[i].title,
+					 coloured ? BOLD : PLAIN, places[i].width, width > 0);
+	end_line(out);
+	for (row = 0; row < table_rows(table); row++)
 	{
 		for (i = 0; i < table->count; i++)
 		{
 			const Cell *cell = &table->cells[row * table->count + i];
+			bool		empty = width == 0 && cell->string[0] == '\0';
 
-			add_cell(out, &table->columns[i], cell->string, cell->colour,
-					 widths[i], i == table->count - 1, coloured);
+			if (places[i].shown)
+				add_cell(out, table->columns[i].right,
+						 empty ? "-" : cell->string,
+						 coloured ? cell->colour : PLAIN, places[i].width,
+						 width > 0);
 		}
-		/* where the last cells are empty */
-		while (out->length > 0 && out->data[out->length - 1] == ' ')
-			out->data[--out->length] = '\0';
-		text_add(out, "\n");
+		end_line(out);
 	}
-	free(widths);
+	free(places);
 }
 
 void

@@ -1,16 +1,13 @@
 /*
  * text.c
- *	  Strings that grow, and how things are written: durations, and text from
- *	  the server on a terminal.
+ *	  Strings that grow, and how durations and counts are written.
  */
 #include "text.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <wchar.h>
 
 void
 text_add_bytes(Text *to, const char *bytes, size_t length)
@@ -35,26 +32,32 @@ void
 text_format(Text *to, const char *format,...)
 {
 	va_list		args;
+
+	va_start(args, format);
+	text_vformat(to, format, args);
+	va_end(args);
+}
+
+void
+text_vformat(Text *to, const char *format, va_list args)
+{
+	va_list		again;
 	char		small[256];
 	int			needed;
 
-	va_start(args, format);
+	va_copy(again, args);
 	needed = vsnprintf(small, sizeof(small), format, args);
-	va_end(args);
-	if (needed < 0)
-		return;
-	if ((size_t) needed < sizeof(small))
+	if (needed >= 0 && (size_t) needed < sizeof(small))
 		text_add_bytes(to, small, (size_t) needed);
-	else
+	else if (needed >= 0)
 	{
 		char	   *large = reallocate(NULL, (size_t) needed + 1);
 
-		va_start(args, format);
-		vsnprintf(large, (size_t) needed + 1, format, args);
-		va_end(args);
+		vsnprintf(large, (size_t) needed + 1, format, again);
 		text_add_bytes(to, large, (size_t) needed);
 		free(large);
 	}
+	va_end(again);
 }
 
 void
@@ -164,91 +167,15 @@ text_duration(Text *to, int64_t ms)
 		text_format(to, "%lldd %02lldh", t / 86400000, t / 3600000 % 24);
 }
 
-/* The next character: its bytes, its columns, and whether it is shown as it is. */
-static int
-next_character_as(const char *string, int *columns, bool *as_is)
-{
-	wchar_t		wide;
-	mbstate_t	state;
-	size_t		bytes;
-
-	memset(&state, 0, sizeof(state));
-	bytes = mbrtowc(&wide, string, strlen(string), &state);
-	*as_is = false;
-	/* what is not one is (size_t) -1 or -2 */
-	if (bytes == 0 || bytes > MB_LEN_MAX)
-		bytes = 1;
-	else
-	{
-		*columns = wcwidth(wide);
-		*as_is = *columns >= 0;
-	}
-	if (!*as_is)
-		*columns = 4 * (int) bytes;
-	return (int) bytes;
-}
-
-static int
-next_character(const char *string, int *columns)
-{
-	bool		as_is;
-
-	return next_character_as(string, columns, &as_is);
-}
-
-/* How many columns of a terminal it takes. */
-int
-text_width(const char *string)
-{
-	int			width = 0;
-
-	while (*string != '\0')
-	{
-		int			columns;
-
-		string += next_character(string, &columns);
-		width += columns;
-	}
-	return width;
-}
-
-/*
- * Keys and values are anybody's: what would move the cursor, or worse, is
- * shown as \xHH.  Cut to width, if that is not 0.
- */
+/* "5,000": as a person reads it. */
 void
-text_printable(Text *to, const char *string, int width)
+text_count(Text *to, uint64_t number)
 {
-	int			used = 0;
-	int			room = width > 0 ? width : 0;
-	const char *p;
-
-	if (room > 0 && text_width(string) > room)
-		room = room > 3 ? room - 2 : room;
-	else
-		room = 0;
-
-	for (p = string; *p != '\0';)
+	if (number >= 1000)
 	{
-		int			columns;
-		bool		as_is;
-		int			bytes = next_character_as(p, &columns, &as_is);
-
-		if (room > 0 && used + columns > room)
-		{
-			text_add(to, width > 3 ? ".." : "");
-			return;
-		}
-		if (!as_is)
-		{
-			int			i;
-
-			for (i = 0; i < bytes; i++)
-				text_format(to, "\\x%02x", (unsigned char) p[i]);
-		}
-		else
-			text_add_bytes(to, p, (size_t) bytes);
-		used += columns;
-		p += bytes;
+		text_count(to, number / 1000);
+		text_format(to, ",%03d", (int) (number % 1000));
 	}
+	else
+		text_format(to, "%d", (int) number);
 }

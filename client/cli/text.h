@@ -1,11 +1,12 @@
 /*
  * text.h
- *	  Text for people and for programs: strings that grow, durations, tables,
- *	  JSON, and what goes to stderr.
+ *	  Text for people and for programs: strings that grow, durations, text of
+ *	  others on a terminal, tables, JSON, and what goes to stderr.
  */
 #ifndef DLOCK_CLI_TEXT_H
 #define DLOCK_CLI_TEXT_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -58,13 +59,25 @@ typedef struct
 extern void text_add(Text *to, const char *string);
 extern void text_add_bytes(Text *to, const char *bytes, size_t length);
 extern void text_format(Text *to, const char *format,...) pg_like_printf(2, 3);
+extern void text_vformat(Text *to, const char *format, va_list args);
 extern void text_clear(Text *to);
 extern void text_free(Text *to);
 
 extern bool parse_duration(const char *string, int64_t *ms);
 extern void text_duration(Text *to, int64_t ms);
-extern void text_printable(Text *to, const char *string, int width);
-extern int	text_width(const char *string);
+extern void text_count(Text *to, uint64_t number);
+
+/* printable.c: text of others, as a terminal may have it */
+extern bool locale_is_utf8(void);
+extern bool is_hidden(uint32_t character);
+extern int	utf8_character(const char *string, uint32_t *character);
+extern int	shown_width(const char *shown);
+extern int	printable_width(const char *string);
+extern int	printable_cut(Text *to, const char *string, int width);
+extern void text_printable(Text *to, const char *string);
+extern void text_message(Text *to, const char *string);
+extern void text_wrapped(Text *to, const char *shown, int column, int indent,
+						 int width);
 
 /*
  * json.c: values in the order in which they are written.  name is NULL within
@@ -84,15 +97,18 @@ typedef struct
 {
 	const char *title;
 	bool		right;			/* numbers and durations */
-	int			shrink;			/* may be cut down to this width, 0: never */
+	int			least;			/* may be cut down to this width, 0: never */
+	int			rank;			/* where there is no room, the highest goes */
 } Column;
 
 typedef struct Table Table;
 
 extern Table *table_new(const Column *columns, int count);
 extern void table_cell(Table *table, Colour colour, const char *string);
+extern void table_number(Table *table, Colour colour, int64_t number);
+extern void table_duration(Table *table, Colour colour, int64_t ms);
 extern int	table_rows(const Table *table);
-extern void table_text(const Table *table, Text *out, int width, int limit,
+extern void table_text(const Table *table, Text *out, int width, int *seen,
 					   bool coloured);
 extern void table_free(Table *table);
 

@@ -9,67 +9,21 @@
 #include "child.h"
 #include "top.h"
 
-#include <langinfo.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
 #define FADE_MS 60000.0
 #define MAX_ANSWER_MS 3000
 
-static struct termios old_terminal;
-static bool terminal_changed = false;
-
-static void
-restore_terminal(void)
-{
-	if (!terminal_changed)
-		return;
-	terminal_changed = false;
-	tcsetattr(STDIN_FILENO, TCSAFLUSH, &old_terminal);
-	fputs("\033[?25h\033[?1049l", stdout);
-	fflush(stdout);
-}
-
-/* Also when we go on after Ctrl-Z: the shell has set it back. */
-static void
-take_terminal(void)
-{
-	struct termios raw;
-
-	if (tcgetattr(STDIN_FILENO, &raw) != 0)
-		return;
-	if (!terminal_changed)
-		old_terminal = raw;
-	raw.c_lflag &= ~(tcflag_t) (ICANON | ECHO);
-	raw.c_cc[VMIN] = 0;
-	raw.c_cc[VTIME] = 0;
-	tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw);
-	terminal_changed = true;
-	fputs("\033[?1049h\033[?25l\033[2J", stdout);
-}
-
 static void
 look_at_terminal(Top *top)
 {
-	struct winsize size;
-
-	if (!top->live)
-	{
+	if (top->live)
+		screen_size(&top->width, &top->height);
+	else
 		top->width = terminal_width();
-		return;
-	}
-	top->width = 80;
-	top->height = 24;
-	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 &&
-		size.ws_row > 0)
-	{
-		top->width = size.ws_col;
-		top->height = size.ws_row;
-	}
 }
 
 static int
@@ -127,28 +81,6 @@ count_changes(Top *top, List *list)
 	top->seen_at = now;
 }
 
-/* Over the old frame, line by line: clearing it first would flicker. */
-static void
-paint(const Top *top, const Text *frame)
-{
-	const char *line = frame->data;
-	int			row;
-
-	fputs("\033[H", stdout);
-	for (row = 0; row < top->height && *line != '\0'; row++)
-	{
-		size_t		length = strcspn(line, "\n");
-
-		if (row > 0)
-			fputs("\r\n", stdout);
-		fwrite(line, 1, length, stdout);
-		fputs("\033[K", stdout);
-		line += length + (line[length] == '\n' ? 1 : 0);
-	}
-	fputs("\033[J", stdout);
-	fflush(stdout);
-}
-
 static int
 one_frame(Top *top, dlock_handle *handle)
 {
@@ -186,22 +118,24 @@ next_order(Top *top)
 	top->options.sort = orders[(i + 1) % 4];
 }
 
-/* Returns false when it is time to go. */
+/* Returns false when it is time to go; *look, when to ask the server. */
 static bool
-take_key(Top *top)
+take_key(Top *top, int key, bool *look)
 {
-	char		key;
+	size_t		page = top->page > 0 ? top->page : 1;
 
-	if (read(STDIN_FILENO, &key, 1) != 1)
-		return false;
 	switch (key)
 	{
 		case 'q':
 		case 'Q':
 		case 4:					/* Ctrl-D */
 			return false;
+		case 26:				/* Ctrl-Z */
+			screen_suspend();
+			break;
 		case 's':
 			next_order(top);
+			top->first = 0;
 			break;
 		case '+':
 			if (top->options.interval < 60000)
@@ -211,6 +145,75 @@ take_key(Top *top)
 			if (top->options.interval >= 200)
 				top->options.interval /= 2;
 			break;
+		case 'j':
+		case KEY_DOWN:
+			top->first++;
+			break;
+		case 'k':
+		case KEY_UP:
+			top->first -= top->first > 0 ? 1 : 0;
+			break;
+		case 'f':
+		case 6:					/* Ctrl-F */
+		case KEY_PAGE_DOWN:
+			top->first += page;
+			break;
+		case 'b':
+		case 2:					/* Ctrl-B */
+		case KEY_PAGE_UP:
+			top->first -= top->first > page ? page : top->first;
+			break;
+		case 'g':
+		case KEY_HOME:
+			top->first = 0;
+			break;
+		case 'G':
+		case KEY_END:
+			top->first = SIZE_MAX / 2;
+			break;
+		default:
+			*look = true;
+	}
+	return true;
+}
+
+static bool
+take_keys(Top *top, bool *look)
+{
+	int			key;
+
+	if (!screen_read())
+		return false;
+	while ((key = screen_key()) != 0)
+		if (!take_key(top, key, look))
+			return false;
+	return true;
+}
+
+/* What happened, or that it is time to look.  Returns false at the end. */
+static bool
+take_news(Top *top, int news, bool *look)
+{
+	switch (news)
+	{
+		case NEWS_NONE:
+			*look = true;
+			return true;
+		case NEWS_INPUT:
+			return take_keys(top, look);
+		case SIGCONT:
+			screen_take();
+			return true;
+		case SIGWINCH:
+			memset(top->lock_widths, 0, sizeof(top->lock_widths));
+			memset(top->hot_widths, 0, sizeof(top->hot_widths));
+			screen_clear();
+			return true;
+	}
+	if (is_ending_signal(news))
+	{
+		screen_restore();
+		die_by_signal(news);
 	}
 	return true;
 }
@@ -218,43 +221,40 @@ take_key(Top *top)
 static void
 live(Top *top, dlock_handle *handle)
 {
+	List		list = {0};
+	dlock_error err = {0};
+	dlock_status status = DLOCK_OK;
+	int64_t		looked_at = 0;
+	bool		look = true;
 	bool		goes_on = true;
 
 	news_start();
 	news_add_input(STDIN_FILENO);
-	take_terminal();
-	atexit(restore_terminal);
+	screen_take();
+	atexit(screen_restore);
 	while (goes_on)
 	{
-		List		list;
-		dlock_error err = {0};
 		Text		frame = {0};
-		int64_t		until;
-		int			news;
-		dlock_status status = list_get(handle, &top->options, MAX_ANSWER_MS,
-									   &list, &err);
 
-		look_at_terminal(top);
-		if (status == DLOCK_OK)
-			count_changes(top, &list);
-		make_frame(top, &frame, &list, status == DLOCK_OK ? NULL : &err);
-		paint(top, &frame);
-		text_free(&frame);
-		list_free(&list);
-
-		until = now_ms() + top->options.interval;
-		news = news_wait(until);
-		if (news == NEWS_INPUT)
-			goes_on = take_key(top);
-		else if (news == SIGCONT)
-			take_terminal();
-		else if (is_ending_signal(news))
+		/* moving in the list needs no new one */
+		if (look)
 		{
-			restore_terminal();
-			die_by_signal(news);
+			list_free(&list);
+			status = list_get(handle, &top->options, MAX_ANSWER_MS, &list,
+							  &err);
+			if (status == DLOCK_OK)
+				count_changes(top, &list);
+			looked_at = now_ms();
+			look = false;
 		}
+		look_at_terminal(top);
+		make_frame(top, &frame, &list, status == DLOCK_OK ? NULL : &err);
+		goes_on = screen_paint(&frame, top->height) &&
+			take_news(top, news_wait(looked_at + top->options.interval), &look);
+		text_free(&frame);
 	}
-	restore_terminal();
+	screen_restore();
+	list_free(&list);
 	forget_seen(top);
 }
 
@@ -265,7 +265,6 @@ run_top(const Options *options)
 	dlock_handle *handle = connect_server(options);
 	int			code = 0;
 
-	top.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 	top.coloured = colours_on(stdout);
 	top.live = !options->once && !options->json && isatty(STDIN_FILENO) &&
 		isatty(STDOUT_FILENO);

@@ -4,9 +4,13 @@
  */
 #include "cli.h"
 
+#include <string.h>
 #include <time.h>
 
-static void
+/* Continued lines are indented, so that each change starts at the margin. */
+#define INDENT 4
+
+static bool
 print_change(const Options *options, int64_t version, const dlock_info *info)
 {
 	Text		line = {0};
@@ -37,9 +41,11 @@ print_change(const Options *options, int64_t version, const dlock_info *info)
 	}
 	else
 	{
+		Text		whole = {0};
+
 		text_time(&line, now_unix);
 		text_add(&line, "  ");
-		text_printable(&line, options->key, 0);
+		text_printable(&line, options->key);
 		if (version == 0)
 			text_add(&line, "  free");
 		else
@@ -47,21 +53,25 @@ print_change(const Options *options, int64_t version, const dlock_info *info)
 		if (info != NULL)
 		{
 			text_add(&line, "  role ");
-			text_printable(&line, info->role, 0);
+			text_printable(&line, info->role);
 			if (info->owner != NULL)
 			{
 				text_add(&line, "  owner ");
-				text_printable(&line, info->owner, 0);
+				text_printable(&line, info->owner);
 			}
 			if (info->value != NULL)
 			{
 				text_add(&line, "  value ");
-				text_printable(&line, info->value, 0);
+				text_printable(&line, info->value);
 			}
 		}
+		whole = line;
+		memset(&line, 0, sizeof(line));
+		text_wrapped(&line, whole.data, 0, INDENT, terminal_width());
+		text_free(&whole);
 	}
 	text_add(&line, "\n");
-	finish_output(&line);
+	return finish_output(&line);
 }
 
 /*
@@ -76,6 +86,7 @@ run_watch(const Options *options)
 	dlock_status status;
 	int64_t		version = 0;
 	int64_t		lines = 0;
+	bool		told = true;
 	dlock_info *info = NULL;
 
 	status = dlock_get_info(handle, options->key, -1, &info, &err);
@@ -88,13 +99,13 @@ run_watch(const Options *options)
 		/* those who follow leaders do not want the gaps between them */
 		if (!options->observe || version != 0)
 		{
-			print_change(options, version, info);
+			told = print_change(options, version, info);
 			lines++;
 		}
 		if (info != NULL)
 			dlock_info_free(info);
 		info = NULL;
-		if ((options->until_free && version == 0) ||
+		if (!told || (options->until_free && version == 0) ||
 			(options->count > 0 && lines >= options->count))
 			break;
 		status = dlock_watch(handle, options->key, &version, -1, &err);

@@ -6,6 +6,9 @@
 #   $bouncer->reload($other_target);
 #
 # Whoever comes is logged in as that user.  It ends with the object.
+#
+# From here on the clients of this test speak protocol 3.0.  PgBouncer 1.18 does not
+# negotiate, and the libpq of PostgreSQL 19 offers 3.9999 to find out who does not.
 
 package DlockBouncer;
 
@@ -17,6 +20,8 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
 use DlockTest;
+
+$ENV{PGMAXPROTOCOLVERSION} = '3.0';
 
 sub new
 {

@@ -21,7 +21,7 @@ use PostgreSQL::Test::Utils;
 use DlockTest;
 
 our @EXPORT = qw(
-  dlock_program server_is dlock dlock_is dlock_json dlock_json_code start_dlock end_dlock
+  dlock_program server_is dlock_env dlock dlock_is dlock_json dlock_json_code start_dlock end_dlock
   group_members slurp file_has temp_file start_proxy script_file
 );
 
@@ -43,6 +43,9 @@ sub server_is
 	%env = (PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'postgres');
 	return;
 }
+
+# For those who run it themselves.
+sub dlock_env { return %env; }
 
 # Run it: exit code (or 128 + signal), stdout, stderr.
 sub dlock

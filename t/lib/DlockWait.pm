@@ -6,6 +6,7 @@ package DlockWait;
 use strict;
 use warnings FATAL => 'all';
 
+use Config;
 use Exporter 'import';
 use Test::More;
 use Time::HiRes qw(usleep);
@@ -17,7 +18,7 @@ use DlockTest;
 
 our @EXPORT = qw(
   client close_clients until_sql queue_of until_queue until_waiting until_gone
-  waits_for stop_with_lwlock
+  waits_for start_and_see stop_with_lwlock stop_asleep was_woken
 );
 
 my $made = 0;
@@ -207,6 +208,14 @@ sub until_queue
 	return;
 }
 
+sub waiting_sql
+{
+	my ($client, $key) = @_;
+
+	return "SELECT count(*) FROM dlock_waiters JOIN pg_stat_activity USING (pid)"
+	  . " WHERE key = '$key' AND pid = $client->{pid} AND wait_event_type = 'Extension'";
+}
+
 # Wait until the client waits for the key, whatever the place, and sleeps.
 sub until_waiting
 {
@@ -215,8 +224,7 @@ sub until_waiting
 
 	until_sql(
 		$node,
-		"SELECT count(*) FROM dlock_waiters JOIN pg_stat_activity USING (pid)"
-		  . " WHERE key = '$key' AND pid = $client->{pid} AND wait_event_type = 'Extension'",
+		waiting_sql($client, $key),
 		1,
 		"$client->{name} waits for $key",
 		%params);
@@ -232,10 +240,23 @@ sub waits_for
 		"SELECT concat_ws(' ', wait_event_type, wait_event) FROM pg_stat_activity WHERE pid = $pid");
 }
 
+# Run a sub that sends a statement to a backend, and come back once the backend has
+# begun with it.  Before that it waits for its client, as it does when it is done.
+sub start_and_see
+{
+	my ($node, $pid, $start) = @_;
+	my $sql = "SELECT query_start FROM pg_stat_activity WHERE pid = $pid";
+	my $before = ask(monitor($node, 'postgres'), $sql);
+
+	$start->();
+	usleep(1000) until ask(monitor($node, 'postgres'), $sql) ne $before;
+	return;
+}
+
 # Stop a backend while it has one of dlock's LWLocks.  That it has is seen from
-# another one, which is set going then and needs the same lock: it waits for that,
-# and not for what "else" matches.  Otherwise it is set going again.  True if it
-# worked; then the backend is to be continued.
+# another one, which is set going then with one statement and needs the same lock: it
+# waits for that, and not for what "else" matches.  Otherwise it is set going again.
+# True if it worked; then the backend is to be continued.
 sub stop_with_lwlock
 {
 	my ($node, $pid, $other_pid, %params) = @_;
@@ -252,7 +273,7 @@ sub stop_with_lwlock
 		usleep(1000) until slurp_file("/proc/$pid/stat") =~ /\) T /;
 		$rang = 0;
 		alarm 3;
-		$params{start}->();
+		start_and_see($node, $other_pid, $params{start});
 		do { $event = waits_for($node, $other_pid) } until ($event =~ /^LWLock dlock$|$params{else}/);
 		alarm 0;
 		note "try $try: $event";
@@ -261,6 +282,44 @@ sub stop_with_lwlock
 		$params{undo}->();
 	}
 	return 0;
+}
+
+# Stop a backend in its sleep in the queue, so that was_woken() can tell whether anybody
+# has woken it since then: stopped, it looks at nothing by itself, whatever its timers
+# do.  False if it does not wait any more.  It is to be continued.
+sub stop_asleep
+{
+	my ($node, $client, $key) = @_;
+	my $pid = $client->{pid};
+	my $asleep = sub { return ask(monitor($node, 'postgres'), waiting_sql($client, $key)) == 1 };
+	my $stopped;
+
+	# Sleeping and in the queue before and after: then it is that sleep.
+	wait_until(
+		"$client->{name} sleeps",
+		sub {
+			return $client->came_back if !$asleep->();
+			return 0 if slurp_file("/proc/$pid/stat") !~ /\) S /;
+			kill 'STOP', $pid;
+			usleep(1000) until slurp_file("/proc/$pid/stat") =~ /\) T /;
+			return $stopped = 1 if $asleep->() && !was_woken($client);
+			kill 'CONT', $pid;
+			return 0;
+		});
+	return $stopped;
+}
+
+# Has another process set the latch of this one since it was stopped?  It does so by a
+# signal, which a stopped process keeps.
+sub was_woken
+{
+	my ($client) = @_;
+	my %number;
+
+	@number{ split / /, $Config{sig_name} } = split / /, $Config{sig_num};
+	my ($pending) = slurp_file("/proc/$client->{pid}/status") =~ /^ShdPnd:\s*([0-9a-f]+)$/m
+	  or die "cannot tell the pending signals of $client->{name}";
+	return (hex($pending) >> ($number{URG} - 1)) & 1;
 }
 
 # Wait until a process is no more.

@@ -1,0 +1,98 @@
+/*
+ * output.c
+ *	  The standard files, and what goes to standard output.
+ *
+ * A caller may have closed descriptor 0, 1 or 2.  The next file that is opened
+ * would get that number: a connection, say, into which results are then
+ * written.  So the gap is filled before anything else is opened, in the
+ * direction that is of no use: a write to a standard output that was closed
+ * fails with EBADF, as it should.  What was filled in is closed again for the
+ * command that "exec" runs: it finds its descriptors as our caller left them.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static int	write_error = 0;	/* errno of the first write that failed */
+
+void
+fill_standard_files(void)
+{
+	static const int useless[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+	int			fd;
+
+	for (fd = 0; fd <= 2; fd++)
+	{
+		if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
+			continue;
+		if (open("/dev/null", useless[fd] | O_CLOEXEC) != fd)
+		{
+			error("could not open \"/dev/null\": %s", strerror(errno));
+			exit(EXIT_INTERNAL);
+		}
+	}
+}
+
+static void
+write_failed(int code)
+{
+	write_error = code;
+	/* the reader has gone, which head does */
+	if (code != EPIPE)
+		error("could not write to standard output: %s", strerror(code));
+}
+
+/*
+ * Write it at once, so that a reader of a pipe has it, and forget it.  Returns
+ * false if it could not be written, now or before, which has been told unless
+ * there is no reader any more.
+ */
+bool
+finish_output(Text *out)
+{
+	if (write_error == 0 && out->length > 0 &&
+		(fwrite(out->data, 1, out->length, stdout) != out->length ||
+		 fflush(stdout) != 0))
+		write_failed(errno);
+	text_free(out);
+	return write_error == 0;
+}
+
+/* Is there no reader any more? */
+bool
+output_unread(void)
+{
+	return write_error == EPIPE;
+}
+
+/*
+ * The end of all output: returns the exit code.  Some file systems tell only
+ * now that there was no room.
+ */
+int
+close_output(int code)
+{
+	if (fclose(stdout) != 0 && write_error == 0)
+		write_failed(errno);
+	if (write_error != 0 && write_error != EPIPE && code == 0)
+		return EXIT_INTERNAL;
+	return code;
+}
+
+/* 0: not a terminal, nothing is cut. */
+int
+terminal_width(void)
+{
+	struct winsize size;
+
+	if (!isatty(STDOUT_FILENO))
+		return 0;
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+		return size.ws_col;
+	return 80;
+}
