@@ -51,7 +51,7 @@ REGRESS = install acquire expiry errors xact fence keytext cascade roles many hi
 ISOLATION = try late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 
-EXTRA_CLEAN = test/fsm_test test/fsm_test.o
+EXTRA_CLEAN = test/fsm_test test/fsm_test.o test/fsm_table test/fsm_table.o
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
@@ -67,7 +67,10 @@ unit: test/fsm_test
 test/fsm_test: test/fsm_test.o src/fsm.o
 	$(CC) $(CFLAGS) $^ $(LDFLAGS) -o $@
 
-test/fsm_test.o src/fsm.o: src/fsm.h
+test/fsm_table: test/fsm_table.o src/fsm.o
+	$(CC) $(CFLAGS) $^ $(LDFLAGS) -o $@
+
+test/fsm_test.o test/fsm_table.o src/fsm.o: src/fsm.h src/state.h
 
 # libdlock, which needs libpq alone; its own Makefile has more
 client:

@@ -36,7 +36,40 @@ SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN key SET STORAGE EXTENDE
 SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN key TYPE text COLLATE "default"');
 SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN cleanup DROP NOT NULL');
 SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN value SET STATISTICS 10');
+-- A script of another version: which command helps.
+BEGIN;
+UPDATE pg_extension SET extversion = '0.9' WHERE extname = 'dlock';
 SELECT dlock_check('t:1', :v);
+ALTER TABLE dlock.locks DROP COLUMN value;
+\set VERBOSITY sqlstate
+SELECT dlock_check('t:1', :v);
+\set VERBOSITY default
+ROLLBACK;
+SELECT dlock_check('t:1', :v);
+-- What such a script knows of goes on working: functions with fewer arguments,
+-- views with fewer columns.  One that knows more is told.
+CREATE SCHEMA regress_dlock_old;
+CREATE FUNCTION regress_dlock_old.dlock_acquire(key text, ttl interval, owner text) RETURNS bigint
+	AS '$libdir/dlock', 'dlock_acquire' LANGUAGE C;
+CREATE FUNCTION regress_dlock_old.dlock_refresh(key text, version bigint) RETURNS timestamptz
+	AS '$libdir/dlock', 'dlock_refresh' LANGUAGE C;
+CREATE FUNCTION regress_dlock_old.dlock_release(key text, version bigint) RETURNS text
+	AS '$libdir/dlock', 'dlock_release' LANGUAGE C;
+CREATE FUNCTION regress_dlock_old.dlock_locks(OUT key text, OUT version bigint, OUT owner text) RETURNS SETOF record
+	AS '$libdir/dlock', 'dlock_locks_shown' LANGUAGE C STRICT;
+CREATE FUNCTION regress_dlock_old.dlock_waiters(OUT key text, OUT pid int, OUT owner text, OUT priority int, OUT "position" int,
+	OUT since timestamptz, OUT until timestamptz, OUT more text) RETURNS SETOF record
+	AS '$libdir/dlock', 'dlock_waiters_shown' LANGUAGE C STRICT;
+SELECT regress_dlock_old.dlock_acquire('t:old', '1 h', 'me') AS o \gset
+SELECT regress_dlock_old.dlock_acquire('t:old', '1 h', 'you') IS NULL AS busy, regress_dlock_old.dlock_refresh('t:old', :o) IS NOT NULL AS refreshed;
+SELECT key, version = :o AS version, owner FROM regress_dlock_old.dlock_locks() WHERE key = 't:old';
+SELECT regress_dlock_old.dlock_release('t:old', :o);
+\set VERBOSITY terse
+SELECT * FROM regress_dlock_old.dlock_waiters();
+\set VERBOSITY default
+DROP FUNCTION regress_dlock_old.dlock_acquire, regress_dlock_old.dlock_refresh, regress_dlock_old.dlock_release,
+	regress_dlock_old.dlock_locks, regress_dlock_old.dlock_waiters;
+DROP SCHEMA regress_dlock_old;
 DROP ACCESS METHOD regress_dlock_heap;
 
 -- Any number of indexes is maintained; some kinds are not.

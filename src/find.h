@@ -12,8 +12,8 @@
 #include "nodes/lockoptions.h"
 #include "utils/snapshot.h"
 
-#include "fsm.h"
 #include "key.h"
+#include "state.h"
 #include "store.h"
 
 /* Where a row is, and what the rules do not need to know of it. */

@@ -14,6 +14,8 @@
 #ifndef DLOCK_FSM_H
 #define DLOCK_FSM_H
 
+#include "state.h"
+
 typedef enum DlockOp
 {
 	DLOCK_ACQUIRE,
@@ -67,29 +69,6 @@ typedef struct DlockTurn
 	int64		asked_version;	/* the grant that we asked to yield, or 0 */
 	int64		asked_at;		/* when that was */
 } DlockTurn;
-
-/*
- * One row of a key, as last committed or as written by our own transaction.
- * A row that exists only in another open transaction is unsettled and does not
- * exist.
- */
-typedef struct DlockState
-{
-	bool		exists;			/* there is a row */
-	bool		held;			/* it is a grant, expired or not */
-	bool		unsettled;		/* another open transaction is changing it */
-	bool		gone;			/* the session that it ends with has ended */
-	bool		asked;			/* the holder has been asked to yield */
-	int16		slot;
-	Oid			role;			/* the role that the grant belongs to */
-	int64		version;
-	const char *owner;			/* NULL if the grant has none */
-	int32		priority;
-	int64		cleanup;		/* how long the holder needs to yield */
-	int32		pid;			/* the session that it ends with, or 0 */
-	int64		expires;		/* effective expiry, lease time */
-	int64		idle_since;		/* of a row that is not held: since when */
-} DlockState;
 
 /* What has to be done to the row. */
 typedef enum DlockAction

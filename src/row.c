@@ -16,14 +16,19 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/stratnum.h"
+#include "access/table.h"
 #include "access/tupmacs.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_extension.h"
 #include "catalog/pg_type.h"
 #include "storage/procarray.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/rel.h"
 
 #include "clock.h"
@@ -79,9 +84,46 @@ static const Oid types[Natts_dlock] = {
  * The table
  */
 
+/* The version of the extension's script, or NULL. */
+static char *
+script_version(void)
+{
+	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	char	   *version = NULL;
+
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum("dlock"));
+	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		bool		isnull;
+		Datum		datum = heap_getattr(tuple, Anum_pg_extension_extversion,
+										 RelationGetDescr(rel), &isnull);
+
+		version = isnull ? NULL : TextDatumGetCString(datum);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return version;
+}
+
 static void
 table_changed(const char *detail)
 {
+	char	   *script = script_version();
+
+	if (script != NULL && strcmp(script, DLOCK_VERSION) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the library of dlock is version %s, but the extension in this database is version %s",
+						DLOCK_VERSION, script),
+				 errdetail_internal("%s", detail),
+				 errhint("Run ALTER EXTENSION dlock UPDATE in this database, or install the library of version %s and restart the server.",
+						 script)));
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("table \"dlock.locks\" is not as this version of dlock created it"),

@@ -11,8 +11,8 @@
 #include "access/htup.h"
 #include "utils/relcache.h"
 
-#include "fsm.h"
 #include "key.h"
+#include "state.h"
 
 /* Everything that a grant is made of, except its key. */
 typedef struct DlockGrant

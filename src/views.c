@@ -25,6 +25,7 @@
 
 #include "clock.h"
 #include "compat.h"
+#include "fsm.h"
 #include "row.h"
 #include "scan.h"
 #include "shmem.h"
@@ -57,6 +58,21 @@ static bool
 sees_all_stats(void)
 {
 	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+}
+
+/*
+ * The script of an older version knows fewer columns, which are the first ones.
+ * One of a newer version knows more, which this library cannot fill.
+ */
+static void
+check_columns(const ReturnSetInfo *rsinfo, int known)
+{
+	if (rsinfo->setDesc->natts > known)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the library of dlock is older than the extension in this database"),
+				 errdetail("The library is version %s.", DLOCK_VERSION),
+				 errhint("Install the library of the extension's version and restart the server.")));
 }
 
 static Datum
@@ -150,6 +166,7 @@ dlock_locks_shown(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 
 	show.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	check_columns(show.rsinfo, LOCK_COLUMNS);
 	show.now = dlock_clock_now();
 	show.sees_all = sees_all_stats();
 	show.per_row = AllocSetContextCreate(CurrentMemoryContext, "dlock row",
@@ -191,6 +208,7 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 	PreventCommandIfParallelMode("dlock_waiters");
 	InitMaterializedSRF(fcinfo, 0);
 
+	check_columns(rsinfo, WAITER_COLUMNS);
 	waiters = dlock_wait_copy_all(&nwaiters);
 	for (int i = 0; i < nwaiters; i++)
 	{

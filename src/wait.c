@@ -325,8 +325,8 @@ dlock_wait_rearm(void)
 	dlist_iter	iter;
 
 	/*
-	 * Until we have said when we will look again, every change wakes us.
-	 * What we said last time may be sooner than what this look leads to.
+	 * Until we have said when we will look again, every change wakes us. What
+	 * we said last time may be sooner than what this look leads to.
 	 */
 	LWLockAcquire(bucket_lock(me->hash), LW_EXCLUSIVE);
 	pg_atomic_write_u32(&me->woken, 0);

@@ -74,10 +74,10 @@ fails_with(
 #
 
 foreach my $case (
-	[ "'0'", qr/argument "ttl" of a lock must be greater than zero/ ],
-	[ "'-1 s'", qr/argument "ttl" of a lock must be greater than zero/ ],
-	[ "'1 month'", qr/argument "ttl" of a lock must not have months or years\n.*DETAIL:  Their length varies\. Use days or smaller units\./ ],
-	[ "'25 h'", qr/argument "ttl" of a lock is over the maximum\n.*DETAIL:  "dlock\.max_ttl" is 86400000 ms\.\n.*HINT:  Take a shorter TTL and renew it with dlock_refresh\./ ])
+	[ "'0'", qr/ttl must be greater than zero/ ],
+	[ "'-1 s'", qr/ttl must be greater than zero/ ],
+	[ "'1 month'", qr/ttl must not contain months or years\n.*DETAIL:  Their length varies\. Use days or smaller units\./ ],
+	[ "'25 h'", qr/ttl exceeds "dlock\.max_ttl"\n.*DETAIL:  "dlock\.max_ttl" is 86400000 ms\.\n.*HINT:  Use a shorter TTL and renew it with dlock_refresh\./ ])
 {
 	my ($ttl, $message) = @$case;
 
@@ -88,10 +88,10 @@ fails_with(
 	"SELECT dlock_release('k')",
 	'22023',
 	[
-		qr/neither "version" nor "owner" of the lock is given/,
-		qr/HINT:  Give the version that dlock_acquire returned, or the owner that was passed to it\./
+		qr/neither version nor owner is given/,
+		qr/HINT:  Pass the version that dlock_acquire returned, or the owner that was passed to it\./
 	],
-	'a release of one knows not what');
+	'a release that names no grant');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock.locks'), 0, 'nothing was changed');
 
 #
