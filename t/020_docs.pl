@@ -338,7 +338,7 @@ foreach my $file (@files)
 	$database =~ tr/A-Z/a-z/;
 	$node->safe_psql('postgres', "CREATE DATABASE $database");
 	$node->safe_psql($database, 'CREATE EXTENSION dlock')
-	  unless $text =~ /^(?:\w+=# )?CREATE EXTENSION dlock;/m;
+	  unless $text =~ /^(?:\w+=# )?CREATE EXTENSION dlock(?: SCHEMA \w+)?;/m;
 	%session = ();
 
 	foreach my $l (split /\n/, $text)
