@@ -1,10 +1,10 @@
--- Acquire, refresh, release, check: what they answer, one session.
+-- The answers of acquire, refresh, release and check, in one session.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
 
 --
--- A grant is a version; busy is NULL
+-- A grant returns a version; a busy key returns NULL
 --
 SELECT dlock_acquire('a:1', '1 h') AS v1 \gset
 SELECT :v1 > 0 AS granted;
@@ -12,14 +12,14 @@ SELECT dlock_acquire('a:1', '1 h') IS NULL AS busy;
 SELECT dlock_check('a:1', :v1), dlock_check('a:1', :v1 + 1), dlock_check('a:none', :v1);
 SELECT dlock_release('a:1', :v1), dlock_release('a:1', :v1), dlock_check('a:1', :v1);
 
--- versions rise over all keys, and the old one names nothing any more
+-- versions rise across all keys, and the old one no longer names a grant
 SELECT dlock_acquire('a:2', '1 h') AS v2 \gset
 SELECT dlock_acquire('a:1', '1 h') AS v3 \gset
 SELECT :v1 < :v2 AND :v2 < :v3 AS rising;
 SELECT dlock_check('a:1', :v1), dlock_refresh('a:1', :v1) IS NULL AS lost, dlock_release('a:1', :v1);
 SELECT dlock_check('a:1', :v3);
 
--- keys differ by their bytes alone
+-- keys are compared byte by byte
 SELECT dlock_acquire(k, '1 h') IS NOT NULL AS granted
   FROM unnest(ARRAY['A:1', 'a:1 ', ' a:1', 'a:', E'a:1\n', repeat('k', 1024), repeat('k', 1023)]) AS k;
 SELECT dlock_acquire(repeat('k', 1024)) IS NULL AS busy;
@@ -28,7 +28,7 @@ SELECT dlock_release(key, version) FROM dlock_locks
 SELECT dlock_release('a:1', :v3), dlock_release('a:2', :v2);
 
 --
--- Arguments by name; a TTL that is not given is dlock.default_ttl, bounded by
+-- Arguments by name; the default of the TTL is dlock.default_ttl, limited by
 -- dlock.max_ttl
 --
 SELECT dlock_acquire(key => 'a:n', ttl => '90 min', owner => 'me', value => 'v') AS v \gset
@@ -39,7 +39,7 @@ SELECT key, version = :v AS version, owner, value, state, ttl, role = current_us
 SELECT dlock_refresh(key => 'a:n', version => :v, ttl => '2 h', owner => 'me')
        BETWEEN clock_timestamp() + '110 min' AND clock_timestamp() + '130 min' AS refreshed;
 SELECT ttl, acquired_at < refreshed_at AS later FROM dlock_locks WHERE key = 'a:n';
--- a refresh without a TTL keeps the grant's own
+-- a refresh without a TTL keeps the TTL of the grant
 SELECT dlock_refresh(key => 'a:n', owner => 'me') > clock_timestamp() + '110 min' AS refreshed;
 SELECT dlock_check(key => 'a:n', version => :v, owner => 'me'),
        dlock_release(key => 'a:n', version => :v, owner => 'me');
@@ -61,7 +61,7 @@ SELECT key, ttl, expires_at - acquired_at AS lasts FROM dlock_locks WHERE key LI
 SELECT dlock_release(key, version) FROM dlock_locks WHERE key LIKE 'a:t%';
 
 --
--- By version, by owner, by both
+-- Naming a grant by version, by owner, or by both
 --
 SELECT dlock_acquire('a:o', '1 h', 'me') AS v \gset
 SELECT version, owner, dlock_check('a:o', :v + version, owner) AS "check",
@@ -78,14 +78,14 @@ SELECT dlock_check('a:o', NULL, 'me'), dlock_release('a:o', NULL, 'you'), dlock_
 SELECT dlock_release('a:o', :v);
 
 --
--- The same owner again: the same version, the TTL renewed
+-- The same owner again: the version stays, the TTL starts again
 --
 SELECT dlock_acquire('a:r', '1 h', 'me', 'first') AS v \gset
 SELECT dlock_acquire('a:r', '2 h', 'me', 'second') = :v AS same;
 SELECT ttl, remaining > '90 min' AS renewed, value FROM dlock_locks WHERE key = 'a:r';
 SELECT dlock_acquire('a:r', '2 h', 'you') IS NULL AS other_owner, dlock_acquire('a:r', '2 h') IS NULL AS no_owner;
 SELECT dlock_check('a:r', :v, 'me'), dlock_release('a:r', :v);
--- a new grant after a release is a new version, for the same owner too
+-- a new grant after a release has a new version, even for the same owner
 SELECT dlock_acquire('a:r', '1 h', 'me') > :v AS newer;
 SELECT dlock_release('a:r', NULL, 'me');
 
@@ -102,14 +102,14 @@ SELECT dlock_acquire('a:s', '1 h', 'me') IS NOT NULL AS granted,
 SELECT count(DISTINCT v), count(*) FROM (SELECT dlock_acquire('a:s', '1 h', 'me') AS v FROM generate_series(1, 5)) AS x;
 SELECT count(v), count(*) FROM (SELECT dlock_acquire('a:u', '1 h') AS v FROM generate_series(1, 5)) AS x;
 SELECT dlock_release(key, version) FROM dlock_locks WHERE key IN ('a:s', 'a:u');
--- in order: a cycle takes a new version each time
+-- in order: each cycle takes a new version
 SELECT bool_and(v > before) AS rising, count(*)
   FROM (SELECT v, lag(v, 1, 0::bigint) OVER (ORDER BY i) AS before
           FROM (SELECT i, dlock_acquire('a:c', '1 h', 'me') AS v, dlock_release('a:c', NULL, 'me') AS r
                   FROM generate_series(1, 1000) AS i OFFSET 0) AS x) AS y;
 
 --
--- A long value goes out of line, and a refresh keeps it
+-- A long value is stored out of line, and a refresh keeps it
 --
 CREATE TEMP TABLE long AS
   SELECT string_agg(chr(32 + (i * 7919 + i / 91) % 91), '' ORDER BY i) AS v FROM generate_series(1, 65536) AS i;
@@ -118,7 +118,7 @@ SELECT dlock_refresh('a:v', :v) IS NOT NULL AS refreshed, dlock_refresh('a:w', :
 VACUUM dlock.locks;
 SELECT key, value = coalesce(v, repeat('w', 65536)) AS same, length(owner)
   FROM dlock_locks LEFT JOIN long ON key = 'a:v' WHERE key IN ('a:v', 'a:w') ORDER BY key;
--- the next grant brings its own
+-- the next grant has its own value
 SELECT dlock_acquire('a:v', '1 h', 'me') = :v AS same;
 SELECT key, value FROM dlock_locks WHERE key = 'a:v';
 SELECT dlock_acquire('a:v', '1 h', 'me', v || '') = :v AS same FROM long;
@@ -127,7 +127,7 @@ SELECT dlock_acquire('a:v', '1 h') AS v \gset
 SELECT owner, value FROM dlock_locks WHERE key = 'a:v';
 SELECT dlock_release('a:v', :v);
 
--- what went in comes out
+-- values are returned as they were stored
 SELECT dlock_acquire(E'a:\'"\\{}', '1 h', E'o\'"\\', E'\t\n') AS v \gset
 SELECT key, owner, value FROM dlock_locks WHERE version = :v;
 SELECT dlock_release(E'a:\'"\\{}', :v, E'o\'"\\');

@@ -1,5 +1,5 @@
--- A referential action is judged by the role that issued the statement, not
--- by the owner of the table that it changes.
+-- In a referential action, the role that issued the statement counts, not the
+-- owner of the table that the action changes.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 DROP ROLE IF EXISTS regress_dlock_owner, regress_dlock_app;
@@ -33,7 +33,7 @@ EXCEPTION WHEN OTHERS THEN
 	RETURN SQLSTATE;
 END $$;
 
--- The owner's lock, whose version everybody sees, is of no use to another.
+-- Another role cannot use the owner's lock, although it can see the version.
 SET ROLE regress_dlock_owner;
 SELECT dlock_acquire('one', '1 h') AS v \gset
 SET ROLE regress_dlock_app;
@@ -45,7 +45,7 @@ SELECT try('WITH d AS (DELETE FROM t1 WHERE id = 1 RETURNING 1) SELECT * FROM d'
 SET ROLE regress_dlock_owner;
 SELECT dlock_release('one', :v);
 
--- Its own lock is.
+-- It can use its own lock.
 SET ROLE regress_dlock_app;
 SELECT dlock_acquire('one', '1 h') AS v \gset
 SET dlock.token = :v;
@@ -92,7 +92,7 @@ ROLLBACK;
 RESET ROLE;
 DROP TRIGGER fence ON t3;
 
--- A trigger of the user's own that fences: the same
+-- The same with a user-defined trigger that fences
 CREATE FUNCTION fence() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM dlock_fence('one', current_setting('dlock.token')::bigint);
@@ -103,8 +103,8 @@ SET ROLE regress_dlock_app;
 SELECT try('DELETE FROM t1 WHERE id = 5') AS cascaded;
 RESET ROLE;
 
--- In a SECURITY DEFINER function it is the function's owner who issues it, and
--- after an error in between, what is judged is the same as before.
+-- In a SECURITY DEFINER function the owner of the function issues the statement.
+-- An error in between does not change which role counts afterwards.
 DROP TRIGGER fence ON t2;
 CREATE TRIGGER fence BEFORE DELETE ON t2
 	FOR EACH ROW EXECUTE FUNCTION dlock_fence_trigger('one');
@@ -121,7 +121,7 @@ SELECT cleanup(7) AS definer, try('DELETE FROM t1 WHERE id = 8') AS own;
 RESET ROLE;
 SELECT id FROM t1 ORDER BY id;
 
--- What a trigger of the deleting statement calls is judged for itself.
+-- For what a trigger of the deleting statement calls, the current role counts.
 CREATE TABLE t4 (id int);
 ALTER TABLE t4 OWNER TO regress_dlock_app;
 INSERT INTO t4 VALUES (8);

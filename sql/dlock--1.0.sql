@@ -3,9 +3,9 @@
 -- complain if the script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION dlock" to load this file. \quit
 
--- The table has a schema of its own, in which nobody else can create, rename
--- or drop anything. Where the extension itself is created in a schema of that
--- name, it is there already.
+-- The table has its own schema, in which no other role can create, rename or
+-- drop anything. If the extension itself is created in a schema of that name,
+-- that schema already exists.
 DO $$
 DECLARE
 	owner pg_catalog.oid := (SELECT n.nspowner FROM pg_catalog.pg_namespace n
@@ -32,8 +32,8 @@ BEGIN
 END
 $$;
 
--- src/store.c knows these columns by heart: those of fixed width first and
--- never null, then the key, then the rest.
+-- src/row.c depends on these columns and their order: first those of fixed
+-- width, which are never null, then the key, then the others.
 CREATE TABLE dlock.locks (
 	run bigint NOT NULL,
 	ttl bigint NOT NULL,
@@ -58,10 +58,10 @@ CREATE TABLE dlock.locks (
 	autovacuum_vacuum_threshold = 2000,
 	autovacuum_vacuum_insert_threshold = -1,
 	autovacuum_vacuum_cost_delay = 0,
-	-- truncation locks everybody out, and a try must not wait
+	-- truncation takes an exclusive lock, and a try must not wait for one
 	vacuum_truncate = off,
 	toast.vacuum_truncate = off,
-	-- nothing plans queries by its statistics
+	-- no query is planned with its statistics
 	autovacuum_analyze_scale_factor = 100,
 	autovacuum_analyze_threshold = 1000000000
 );
@@ -69,16 +69,16 @@ ALTER TABLE dlock.locks ALTER COLUMN key SET STORAGE PLAIN;
 ALTER TABLE dlock.locks ALTER COLUMN owner SET STORAGE MAIN;
 
 COMMENT ON TABLE dlock.locks IS
-	'one row a key that is or was locked; read it through the view dlock_locks, change it through the functions only';
+	'one row for each key that is or was locked; read it through the view dlock_locks, change it only through the functions';
 COMMENT ON COLUMN dlock.locks.run IS
-	'the run of the server that wrote the times, which mean something to that run only';
+	'the run of the server that wrote the times, which are valid only in that run';
 COMMENT ON COLUMN dlock.locks.ttl IS 'microseconds';
 COMMENT ON COLUMN dlock.locks.cleanup IS 'microseconds';
 COMMENT ON COLUMN dlock.locks.pid IS 'the session that the grant ends with, or 0';
 COMMENT ON COLUMN dlock.locks.slot IS '0 for the exclusive grant';
 
 -- The functions of the extension write to the table without firing triggers.
--- The worker of a subscription fires those that are enabled always.
+-- The apply worker of a subscription fires those that are enabled ALWAYS.
 CREATE FUNCTION dlock.refuse_replication() RETURNS trigger
 AS 'MODULE_PATHNAME', 'dlock_refuse_replication'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -121,7 +121,7 @@ CREATE FUNCTION dlock_acquire(
 AS 'MODULE_PATHNAME', 'dlock_acquire'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_acquire IS
-	'get a lock: the version of the grant, or NULL if somebody else has it';
+	'acquire a lock; returns the version of the grant, or NULL if the lock is busy';
 
 CREATE PROCEDURE dlock_lock(
 	key text,
@@ -138,7 +138,7 @@ CREATE PROCEDURE dlock_lock(
 AS 'MODULE_PATHNAME', 'dlock_lock'
 LANGUAGE C;
 COMMENT ON PROCEDURE dlock_lock IS
-	'get a lock, waiting for it without holding a snapshot';
+	'acquire a lock, waiting for it without holding a snapshot';
 
 CREATE FUNCTION dlock_watch(
 	key text,
@@ -148,7 +148,7 @@ CREATE FUNCTION dlock_watch(
 AS 'MODULE_PATHNAME', 'dlock_watch'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_watch IS
-	'wait until a key has another version than the given one, where NULL is free: the new version';
+	'wait until the version of a key differs from the given one (NULL means free); returns the new version';
 
 CREATE FUNCTION dlock_refresh(
 	key text,
@@ -159,7 +159,7 @@ CREATE FUNCTION dlock_refresh(
 AS 'MODULE_PATHNAME', 'dlock_refresh'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_refresh IS
-	'keep a lock for another TTL: its new expiry, or NULL if it is lost';
+	'keep a lock for another TTL; returns its new expiry, or NULL if the lock is lost';
 
 CREATE FUNCTION dlock_release(
 	key text,
@@ -169,13 +169,13 @@ CREATE FUNCTION dlock_release(
 AS 'MODULE_PATHNAME', 'dlock_release'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_release IS
-	'give a lock back: released, not_held or held_by_other';
+	'release a lock; returns released, not_held or held_by_other';
 
 CREATE FUNCTION dlock_release_session() RETURNS integer
 AS 'MODULE_PATHNAME', 'dlock_release_session'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_release_session IS
-	'give back all session locks of this connection: how many there were';
+	'release all session locks of this connection; returns how many there were';
 
 CREATE FUNCTION dlock_check(
 	key text,
@@ -185,7 +185,7 @@ CREATE FUNCTION dlock_check(
 AS 'MODULE_PATHNAME', 'dlock_check'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_check IS
-	'is the lock ours: held, preempting, not_held or held_by_other';
+	'check whether the caller holds a lock; returns held, preempting, not_held or held_by_other';
 
 CREATE FUNCTION dlock_fence(
 	key text,
@@ -194,13 +194,13 @@ CREATE FUNCTION dlock_fence(
 AS 'MODULE_PATHNAME', 'dlock_fence'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_fence IS
-	'error LK001 unless the lock is ours; nobody can take it until the transaction ends';
+	'raise error LK001 unless the caller holds the lock; if it does, nobody can take the lock until the transaction ends';
 
 CREATE FUNCTION dlock_fence_trigger() RETURNS trigger
 AS 'MODULE_PATHNAME', 'dlock_fence_trigger'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_fence_trigger IS
-	'the fence as a trigger; arguments: key, and the column of the token unless it is in dlock.token';
+	'the fence as a trigger; arguments: the key, and the column of the token unless the token is in dlock.token';
 
 CREATE FUNCTION dlock_force_release(
 	key text,
@@ -210,7 +210,7 @@ AS 'MODULE_PATHNAME', 'dlock_force_release'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION dlock_force_release(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION dlock_force_release IS
-	'take a lock away from whoever has it: the version that was taken, or NULL if it is free';
+	'take a lock away from its holder; returns the version that was taken, or NULL if the lock is free';
 
 CREATE FUNCTION dlock_locks_shown(
 	OUT key text,
@@ -237,7 +237,7 @@ COMMENT ON FUNCTION dlock_locks_shown IS 'the rows of the view dlock_locks';
 
 CREATE VIEW dlock_locks AS SELECT * FROM @extschema@.dlock_locks_shown();
 COMMENT ON VIEW dlock_locks IS
-	'one row a live grant; owner and value of another role''s grant are null';
+	'one row for each live grant; owner and value of another role''s grant are null';
 GRANT SELECT ON dlock_locks TO PUBLIC;
 
 CREATE FUNCTION dlock_waiters_shown(
@@ -255,7 +255,7 @@ COMMENT ON FUNCTION dlock_waiters_shown IS 'the rows of the view dlock_waiters';
 
 CREATE VIEW dlock_waiters AS SELECT * FROM @extschema@.dlock_waiters_shown();
 COMMENT ON VIEW dlock_waiters IS
-	'one row a backend that waits in this database; a watcher has no priority and no position';
+	'one row for each backend that waits in this database; a watcher has no priority and no position';
 GRANT SELECT ON dlock_waiters TO PUBLIC;
 
 CREATE FUNCTION dlock_health(
@@ -267,4 +267,4 @@ CREATE FUNCTION dlock_health(
 AS 'MODULE_PATHNAME', 'dlock_health'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_health IS
-	'would the grants of this server survive a failover: the verdict, then what it is made of';
+	'report whether the grants of this server would survive a failover: the verdict, then the checks behind it';

@@ -1,4 +1,5 @@
--- Bad input gets an error that names the argument and the limit, and changes nothing.
+-- Invalid input raises an error that names the argument and the limit, and
+-- changes nothing.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
@@ -61,7 +62,7 @@ SELECT pg_temp.try($$SELECT dlock_acquire('e:2', '11 s')$$);
 SELECT pg_temp.try($$SELECT dlock_refresh('e:1', 1, '11 s')$$);
 RESET dlock.max_ttl;
 
--- infinite: PostgreSQL 17 and later can write it, and before that it is no interval
+-- infinite: an interval from PostgreSQL 17 on, and invalid input before
 SELECT CASE WHEN current_setting('server_version_num')::int < 170000 THEN x LIKE '22007: %'
 			ELSE x LIKE '22023: argument "ttl" %' END
   FROM pg_temp.try($$SELECT dlock_acquire('e:2', 'infinity'::interval)$$) WITH ORDINALITY AS t(x, n) WHERE n = 1;
@@ -100,17 +101,17 @@ SELECT pg_temp.try($$SELECT dlock_release('e:1')$$);
 SELECT pg_temp.try($$SELECT dlock_check('e:1')$$);
 SELECT pg_temp.try($$SELECT dlock_fence('e:1', NULL)$$);
 
--- settings, whose messages are PostgreSQL's
+-- settings, with PostgreSQL's own messages
 SELECT left(x, 5) FROM pg_temp.try($$SET dlock.default_ttl = 0$$) AS x LIMIT 1;
 SELECT left(x, 5) FROM pg_temp.try($$SET dlock.max_ttl = 0$$) AS x LIMIT 1;
 SELECT left(x, 5) FROM pg_temp.try($$SET dlock.token = 'x'$$) AS x LIMIT 1;
 SELECT left(x, 5) FROM pg_temp.try($$SET dlock.token = '-1'$$) AS x LIMIT 1;
 SELECT left(x, 5) FROM pg_temp.try($$SET dlock.no_such_setting = 1$$) AS x LIMIT 1;
 
--- the trigger function is nothing else
+-- the trigger function cannot be called directly
 SELECT pg_temp.try($$SELECT dlock_fence_trigger()$$);
 
--- the longest key and reason, of characters that JSON escapes, are no problem
+-- the longest key and reason work even if JSON escapes every character
 SELECT dlock_acquire(repeat(E'\x01', 1024), '1 h') AS w \gset
 SELECT dlock_force_release(repeat(E'\x01', 1024), repeat(E'\x02', 1024)) = :w;
 

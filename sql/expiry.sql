@@ -1,4 +1,4 @@
--- An expired lock is free at that instant, whether or not the reaper ran.
+-- A lock is free at the instant it expires, whether or not the reaper has run.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
@@ -23,10 +23,10 @@ SELECT dlock_refresh('x:1', :v1) IS NULL AS lost, dlock_refresh('x:1', :v1, '1 h
 SELECT pg_temp.fails(format('SELECT dlock_fence(%L, %s)', 'x:1', :v1)), pg_temp.fails(format('SELECT dlock_fence(%L, %s)', 'x:4', :v4));
 SELECT dlock_release('x:1', :v1), dlock_release('x:1', NULL, 'me');
 SELECT dlock_force_release('x:1', 'test') IS NULL AS free;
--- and none of that brought it back
+-- and none of these calls brought it back
 SELECT dlock_check('x:1', :v1);
 
--- it is free to the next, who gets a new version, also where it is the same owner
+-- the next acquire gets it with a new version, even for the same owner
 SELECT dlock_acquire('x:1', '1 h') > :v4 AS granted, dlock_acquire('x:2', '1 h', 'me') > :v4 AS granted;
 SELECT dlock_check('x:1', :v1), dlock_check('x:1', NULL, 'me'), dlock_check('x:2', :v2), dlock_check('x:2', NULL, 'me');
 SELECT dlock_refresh('x:1', :v1) IS NULL AS lost, dlock_release('x:1', :v1), dlock_release('x:2', :v2),
@@ -38,10 +38,10 @@ SELECT dlock_refresh('x:5', :v5, '2 h') IS NOT NULL AS refreshed, dlock_refresh(
 SELECT pg_sleep(0.2);
 SELECT dlock_check('x:5', :v5), dlock_check('x:6', :v6);
 SELECT remaining > '90 min' AS longer FROM dlock_locks WHERE key = 'x:5';
--- the TTL that a refresh gave is the one that the next keeps
+-- the next refresh keeps the TTL that a refresh has set
 SELECT dlock_refresh('x:5', :v5) > clock_timestamp() + '90 min' AS kept;
 
--- within one transaction too, whose now() stands still
+-- the same within one transaction, although now() does not advance
 BEGIN;
 SELECT dlock_acquire('x:7', '100 ms') AS v7 \gset
 SELECT pg_sleep(0.2);

@@ -7,7 +7,7 @@ SELECT dlock_acquire('f:1', '1 h', 'me') AS v \gset
 BEGIN;
 SELECT dlock_fence('f:1', :v);
 SELECT dlock_fence(key => 'f:1', version => :v);
--- its own transaction may go on with it
+-- the same transaction can continue to use it
 SELECT dlock_refresh('f:1', :v) IS NOT NULL AS refreshed, dlock_check('f:1', :v);
 SELECT dlock_fence('f:1', :v);
 SELECT dlock_release('f:1', :v);
@@ -15,19 +15,19 @@ SELECT dlock_release('f:1', :v);
 SELECT dlock_fence('f:1', :v);
 ROLLBACK;
 SELECT dlock_check('f:1', :v);
--- wrong version, free, never heard of
+-- wrong version, free key, unknown key
 SELECT dlock_fence('f:1', :v + 1);
 SELECT dlock_fence('f:1', 0);
 SELECT dlock_fence('f:none', 1);
 SELECT dlock_release('f:1', :v);
 SELECT dlock_fence('f:1', :v);
--- the next grant's version is another one
+-- the next grant has another version
 SELECT dlock_acquire('f:1', '1 h', 'me') AS w \gset
 SELECT dlock_fence('f:1', :v);
 SELECT dlock_fence('f:1', :w);
 \set VERBOSITY default
 
--- what the user reads
+-- the whole error
 CREATE FUNCTION pg_temp.fence(key text, version bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	d text;
@@ -44,7 +44,7 @@ SELECT pg_temp.fence('f:none', 0);
 SELECT dlock_release('f:1', :w);
 
 --
--- The trigger: one lock a row, token from dlock.token
+-- The trigger: one lock for each row, token from dlock.token
 --
 CREATE TABLE invoice (id int PRIMARY KEY, paid boolean NOT NULL DEFAULT false, token bigint);
 CREATE TRIGGER fence BEFORE INSERT OR UPDATE OR DELETE ON invoice
@@ -53,9 +53,9 @@ SELECT dlock_acquire('invoice:1', '1 h') AS v1 \gset
 SELECT dlock_acquire('invoice:2', '1 h') AS v2 \gset
 
 \set VERBOSITY sqlstate
--- forgotten
+-- no token
 INSERT INTO invoice VALUES (1);
--- wrong: another lock's, none's, no number that a version can be
+-- a wrong token: of another lock, of no lock, not a possible version
 SET dlock.token = :v2;
 INSERT INTO invoice VALUES (1);
 SET dlock.token = 1;
@@ -67,7 +67,7 @@ RESET dlock.token;
 INSERT INTO invoice VALUES (1);
 \set VERBOSITY sqlstate
 
--- right, and for this transaction only
+-- the right token, for this transaction only
 BEGIN;
 SET LOCAL dlock.token = :v1;
 INSERT INTO invoice VALUES (1);
@@ -93,7 +93,7 @@ INSERT INTO invoice VALUES (2);
 UPDATE invoice SET paid = true;
 ROLLBACK;
 
--- the holder that has lost it
+-- a holder that has lost the lock
 SELECT dlock_release('invoice:1', :v1);
 BEGIN;
 SET LOCAL dlock.token = :v1;
@@ -123,7 +123,7 @@ UPDATE invoice SET token = :v1 WHERE id = 1;
 UPDATE invoice SET paid = true, token = :v3 WHERE id = 1;
 UPDATE invoice SET token = NULL WHERE id = 1;
 SELECT dlock_release('invoice:2', :v2);
--- the stored token is stale by now
+-- the stored token is stale
 UPDATE invoice SET paid = true WHERE id = 2;
 DELETE FROM invoice WHERE id = 2;
 DELETE FROM invoice WHERE id = 1;
@@ -149,7 +149,7 @@ DELETE FROM invoice WHERE id > 111;
 COMMIT;
 SELECT id FROM invoice ORDER BY id;
 SELECT dlock_release('nightly-import', :v);
--- AFTER, deferred to the commit: what was released by then is noticed
+-- AFTER, deferred to the commit: detects that the lock was released before
 DROP TRIGGER fence ON invoice;
 CREATE CONSTRAINT TRIGGER fence AFTER INSERT OR UPDATE OR DELETE ON invoice
 	DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION dlock_fence_trigger('nightly-import');

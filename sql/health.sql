@@ -1,11 +1,11 @@
--- dlock_health(): what it says of a server that stands alone.
+-- dlock_health() on a server without a standby.
 SET client_min_messages = warning;
 DROP EXTENSION IF EXISTS dlock;
 CREATE EXTENSION dlock;
 RESET client_min_messages;
 SELECT setting AS max_wal_senders FROM pg_settings WHERE name = 'max_wal_senders' \gset
 
--- a row for each thing, the verdict first
+-- one row for each check, with the verdict first
 SELECT name, status, hint IS NOT NULL AS hint
   FROM dlock_health() WHERE name !~ '^(fsync|full_page_writes|reaper|wal_level|standby .*)$';
 SELECT name, detail, hint FROM dlock_health()
@@ -13,7 +13,7 @@ SELECT name, detail, hint FROM dlock_health()
 SELECT count(*) AS "said twice" FROM (SELECT name FROM dlock_health() WHERE name <> 'standby' GROUP BY name HAVING count(*) > 1) AS n;
 SELECT DISTINCT status FROM dlock_health() WHERE status NOT IN ('ok', 'warning', 'problem');
 SELECT name FROM dlock_health() WHERE detail IS NULL OR (status <> 'ok' AND hint IS NULL);
-SELECT detail ~ '^primary, timeline \d+, accepts writes since 20' AS detail FROM dlock_health() WHERE name = 'server';
+SELECT detail ~ '^primary, timeline \d+, accepting writes since 20' AS detail FROM dlock_health() WHERE name = 'server';
 SELECT (SELECT detail FROM dlock_health() WHERE name = 'wal_level') = current_setting('wal_level') || ', with max_wal_senders = ' || :max_wal_senders AS told;
 
 -- the versions
@@ -23,7 +23,7 @@ SELECT detail FROM dlock_health() WHERE name = 'versions';
 SELECT setval('dlock.incarnation', 1);
 SELECT detail FROM dlock_health() WHERE name = 'versions';
 
--- the settings are the session's
+-- the settings are those of the session
 SET synchronous_commit = local;
 SELECT name, status, detail FROM dlock_health() WHERE name ~ 'commit|durable';
 SET dlock.durable_grants = off;
@@ -38,7 +38,7 @@ SELECT name, status, detail, hint FROM dlock_health() WHERE name ~ 'require';
 SELECT name FROM dlock_health() WHERE name = 'failover' AND detail ~ 'None is confirmed now; see: dlock.require_sync$';
 RESET dlock.require_sync;
 
--- it writes nothing, and everybody may ask
+-- it writes nothing, and any role can call it
 CREATE ROLE regress_dlock_health;
 SET ROLE regress_dlock_health;
 SET search_path = pg_temp, public;

@@ -6,7 +6,7 @@ CREATE FUNCTION poison(key text, blocks int) RETURNS void
 	AS '$libdir/dlock', 'dlock_test_poison_hints' LANGUAGE C STRICT;
 
 -- Random operations on a few keys among many rows, with the hint of the key
--- poisoned before each.  What the answers should be is kept beside.
+-- poisoned before each.  The expected answers are kept in an array.
 CREATE FUNCTION hammer(rounds int, keys int) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	held bigint[] := array_fill(NULL::bigint, ARRAY[keys]);
@@ -20,7 +20,7 @@ BEGIN
 	FOR i IN 1 .. rounds LOOP
 		k := 1 + floor(random() * keys);
 		key := 'h:' || k;
-		-- the right block or any other, also beyond the end
+		-- the right block or any other, even beyond the end
 		PERFORM poison(key, CASE WHEN i % 3 = 0 THEN 0 WHEN i % 3 = 1 THEN blocks ELSE blocks * 2 END);
 		CASE floor(random() * 6)
 			WHEN 0, 1 THEN
@@ -61,14 +61,14 @@ BEGIN
 	RETURN 'every answer was right';
 END $$;
 
--- a small table, then one of many blocks; one transaction a call, so that all
--- dead versions of a key stay until its end
+-- a small table, then one of many blocks; each call is one transaction, so that
+-- all dead versions of a key stay until it ends
 SELECT hammer(3000, 3);
 SELECT count(dlock_acquire('h:row' || i, '1 h', 'h', repeat('x', 100))) FROM generate_series(1, 3000) AS i;
 SELECT hammer(3000, 1);
 SELECT hammer(3000, 20);
 
--- versions that a subtransaction made and gave up
+-- row versions of subtransactions that rolled back
 BEGIN;
 SAVEPOINT a;
 SELECT hammer(1000, 5);
@@ -76,11 +76,11 @@ ROLLBACK TO a;
 SELECT hammer(1000, 5);
 COMMIT;
 
--- the rows of others came to no harm
+-- the rows of other keys are intact
 SELECT count(*), count(DISTINCT version), count(DISTINCT key) FROM dlock_locks
  WHERE key LIKE 'h:row%' AND owner = 'h' AND value = repeat('x', 100);
 
--- a hint into a table that was rewritten, emptied or cut short since
+-- hints into a table that has been rewritten, emptied or truncated since
 SELECT dlock_acquire('h:a', '1 h') AS a, dlock_acquire('h:b', '1 h') AS b \gset
 VACUUM FULL dlock.locks;
 SELECT dlock_check('h:a', :a), dlock_acquire('h:b', '1 h') IS NULL AS busy, dlock_check('h:row1', owner => 'h');
@@ -99,7 +99,7 @@ SELECT hammer(500, 3);
 ROLLBACK;
 SELECT dlock_acquire('h:a', '1 h') IS NULL AS busy;
 SELECT hammer(500, 3);
--- who has been seen is found without the index, though keys share places
+-- a key that was seen before is found without the index, although keys share lines
 SELECT count(dlock_acquire('h:seen' || i, '1 h', owner => 'h')) FROM generate_series(1, 10000) AS i;
 BEGIN;
 SELECT pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass) AS before \gset

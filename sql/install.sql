@@ -1,8 +1,8 @@
--- Installing, in which schema, and taking it away again.
+-- Installing the extension in different schemas, and dropping it.
 SET client_min_messages = warning;
 DROP EXTENSION IF EXISTS dlock CASCADE;
 
--- in the schema of one's choice; the table is dlock.locks
+-- in any schema; the table is always dlock.locks
 CREATE SCHEMA regress_dlock_other;
 CREATE EXTENSION dlock SCHEMA regress_dlock_other;
 SELECT regress_dlock_other.dlock_acquire('i:1', '1 h') AS v \gset
@@ -12,34 +12,34 @@ DROP EXTENSION dlock;
 DROP SCHEMA regress_dlock_other;
 SELECT count(*) FROM pg_namespace WHERE nspname = 'dlock';
 
--- in one that is called dlock
+-- in a schema that is called dlock
 CREATE SCHEMA dlock;
 CREATE EXTENSION dlock SCHEMA dlock;
 SELECT dlock.dlock_acquire('i:1', '1 h') AS v \gset
 SELECT dlock.dlock_check('i:1', :v), dlock.dlock_release('i:1', :v), count(*) FROM dlock.dlock_locks;
 DROP EXTENSION dlock;
--- a schema that somebody else made is not taken over
+-- a schema "dlock" that already exists is not used
 \set VERBOSITY sqlstate
 CREATE EXTENSION dlock;
 \set VERBOSITY default
 DROP SCHEMA dlock;
 CREATE EXTENSION dlock;
 
--- what belongs to it; 17 and later also list the types of tables
+-- the objects of the extension; 17 and later also list the row types of tables
 SELECT pg_describe_object(classid, objid, 0) AS object FROM pg_depend
  WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND classid <> 'pg_type'::regclass
    AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
    AND pg_describe_object(classid, objid, 0) ~ 'dlock_(acquire|refresh|release|check|fence|fence_trigger|force_release)\(|dlock\.|^schema|view dlock_locks'
  ORDER BY pg_describe_object(classid, objid, 0) COLLATE "C";
--- each object has its comment
+-- every object has a comment
 SELECT pg_describe_object(classid, objid, 0) AS "no comment" FROM pg_depend
  WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
    AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
    AND obj_description(objid, classid::regclass::name) IS NULL
    AND classid <> 'pg_type'::regclass;
--- a dump takes the rows along
+-- a dump contains the rows
 SELECT extconfig::regclass[] FROM pg_extension WHERE extname = 'dlock';
--- who may run what
+-- privileges
 SELECT p.oid::regprocedure FROM pg_proc p
  WHERE proname ~ '^dlock_(acquire|refresh|release|check|fence|fence_trigger|force_release)$' AND NOT has_function_privilege('pg_monitor', p.oid, 'EXECUTE') ORDER BY 1;
 SELECT DISTINCT provolatile, proparallel, prosecdef FROM pg_proc
@@ -78,13 +78,13 @@ ROLLBACK TO a;
 SELECT dlock_check('i:2', :v), dlock_refresh('i:2', :v) IS NOT NULL AS refreshed;
 COMMIT;
 
--- without the extension: the functions, made by hand, say what is missing
+-- without the extension, functions that were created by hand say what is missing
 DROP EXTENSION dlock;
 CREATE FUNCTION acquire(text, interval, text, text, interval, int, interval, boolean, boolean) RETURNS bigint
 	AS '$libdir/dlock', 'dlock_acquire' LANGUAGE C;
 \set VERBOSITY sqlstate
 SELECT acquire('i:4', NULL, NULL, NULL, '0', 0, '0', false, false);
--- a table of that name that is not the extension's does not count
+-- a table of that name that does not belong to the extension does not count
 CREATE SCHEMA dlock;
 CREATE TABLE dlock.locks (key text);
 SELECT acquire('i:4', NULL, NULL, NULL, '0', 0, '0', false, false);

@@ -1,11 +1,11 @@
--- The key of a row is made of its values, whatever the session has set.
+-- The key of a row depends on its values and not on the session's settings.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
 CREATE SCHEMA regress_dlock_keytext;
 SET search_path = regress_dlock_keytext, public;
 
--- The key shows in the error, where no token is held.
+-- Without a held lock, the error shows the key.
 CREATE FUNCTION key_of(type text, value text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE format('CREATE TEMP TABLE one (c %s)', type);
@@ -37,7 +37,7 @@ INSERT INTO samples (type, value) VALUES
 	('int[]', '{1}'), ('json', '1'), ('jsonb', '1.0'), ('numrange', '[1.0,2)'), ('int4multirange', '{[1,2)}'), ('"T"', '(1)');
 SELECT type, value, key_of(type, value) AS key FROM samples ORDER BY n;
 
--- Whatever is set, they are the same.
+-- The keys are the same with any settings.
 CREATE TABLE before AS SELECT n, type, value, key_of(type, value) AS key FROM samples;
 CREATE TABLE settings (setting text, value text);
 INSERT INTO settings VALUES
@@ -46,7 +46,7 @@ INSERT INTO settings VALUES
 	('IntervalStyle', 'iso_8601'), ('IntervalStyle', 'sql_standard'), ('IntervalStyle', 'postgres_verbose'),
 	('extra_float_digits', '-15'), ('extra_float_digits', '0'), ('extra_float_digits', '3'),
 	('bytea_output', 'escape'), ('quote_all_identifiers', 'on'), ('lc_monetary', 'C'), ('search_path', 'regress_dlock_keytext, public, pg_catalog');
--- the value is read before the setting is made: it is another session's row
+-- insert before changing the setting, as if another session had written the row
 CREATE FUNCTION differs(setting text, to_value text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
 	s record;
@@ -71,14 +71,14 @@ BEGIN
 	END LOOP;
 END $$;
 SELECT d FROM settings, differs(setting, value) AS d;
--- and the session has what it had
+-- and the settings of the session are unchanged
 SET DateStyle = 'SQL, DMY';
 SET TimeZone = 'Asia/Tokyo';
 SELECT key_of('timestamptz', '01/02/2026 10:20:30') AS key, current_setting('DateStyle') AS datestyle, current_setting('TimeZone') AS timezone, timestamptz '2026-02-01 10:20:30+00' AS shown;
 RESET DateStyle;
 RESET TimeZone;
 
--- Equal values are one key, so a change from one to the other moves nothing.
+-- Equal values have one key, so an UPDATE from one to the other does not move the row.
 CREATE TABLE item (n numeric, c char(5));
 INSERT INTO item VALUES (1.0, 'a');
 CREATE TRIGGER fence BEFORE UPDATE ON item FOR EACH ROW EXECUTE FUNCTION dlock_fence_trigger('item:{n}:{c}');
@@ -122,7 +122,7 @@ CREATE TRIGGER fence INSTEAD OF UPDATE ON seen
 	FOR EACH ROW EXECUTE FUNCTION dlock_fence_trigger('nightly');
 UPDATE seen SET n = 2;
 
--- What is no version fits no lock.
+-- A token that cannot be a version fits no lock.
 \set VERBOSITY terse
 SET dlock.token = '9999999999999999999';
 UPDATE item SET n = 2;

@@ -1,5 +1,5 @@
--- A transaction may take 100,000 locks at default settings: none takes an
--- entry in the shared lock table.
+-- A transaction can take 100,000 locks with default settings, because a lock
+-- needs no entry in the shared lock table.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
@@ -12,7 +12,7 @@ SELECT count(*) < 50 AS few FROM pg_locks WHERE pid = pg_backend_pid();
 COMMIT;
 SELECT count(*) FROM dlock_locks WHERE key LIKE 'm:%';
 
--- nor does the use of them
+-- using them does not either
 BEGIN;
 SELECT count(dlock_acquire('m:' || i, '1 h')) FROM many WHERE i % 10 = 0;
 SELECT count(*) FROM many, dlock_fence('m:' || i, v) WHERE i % 10 = 0;

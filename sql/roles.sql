@@ -1,4 +1,4 @@
--- A grant belongs to the role that took it; what the others may do and see.
+-- A grant belongs to the role that acquired it.  What other roles can do and see.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
@@ -14,7 +14,7 @@ SELECT dlock_acquire('r:1', '1 h', 'owner a', 'value a') AS v \gset
 SELECT dlock_acquire('r:2', '1 h') AS w \gset
 
 --
--- Another role has no power over it, even with the right version and owner
+-- Another role cannot use it, even with the right version and owner
 --
 SET ROLE regress_dlock_b;
 SELECT dlock_check('r:1', :v), dlock_check('r:1', NULL, 'owner a'), dlock_check('r:1', :v, 'owner a');
@@ -27,11 +27,11 @@ SELECT dlock_force_release('r:1', 'test');
 \set VERBOSITY default
 SELECT key, version = :v AS version, owner, value, role, state, ttl, expires_at > now() AS expires
   FROM dlock_locks WHERE key = 'r:1';
--- nor has a superuser, except by force
+-- a superuser cannot either, except by force
 RESET ROLE;
 SELECT dlock_check('r:1', :v), dlock_release('r:1', :v), dlock_refresh('r:1', :v) IS NULL AS lost;
 
--- a member sees the owner and the value; the lock is the role's that took it
+-- a member of the role sees owner and value, but cannot use the lock
 SET ROLE regress_dlock_member;
 SELECT key, owner, value, role FROM dlock_locks WHERE key = 'r:1';
 SELECT dlock_check('r:1', :v), dlock_release('r:1', :v);
@@ -42,7 +42,7 @@ SELECT key, owner, value, role FROM dlock_locks WHERE key = 'r:1';
 SELECT dlock_check('r:1', :v);
 RESET ROLE;
 
--- it is the effective role that counts
+-- the current role counts
 CREATE FUNCTION release_for_a(key text, version bigint) RETURNS text
 	LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS 'SELECT dlock_release(key, version)';
 ALTER FUNCTION release_for_a OWNER TO regress_dlock_a;
@@ -52,7 +52,7 @@ RESET ROLE;
 DROP FUNCTION release_for_a;
 
 --
--- Force: granted explicitly
+-- Force needs an explicit GRANT
 --
 GRANT EXECUTE ON FUNCTION dlock_force_release TO regress_dlock_b;
 SET ROLE regress_dlock_b;
@@ -66,7 +66,7 @@ SELECT owner, value, role FROM dlock_locks WHERE key = 'r:1';
 SELECT dlock_fence('r:1', :v);
 
 --
--- The tables are nobody's business
+-- The tables are not accessible
 --
 SELECT * FROM dlock.locks;
 INSERT INTO dlock.locks DEFAULT VALUES;
@@ -96,8 +96,8 @@ SELECT c.oid::regclass, p AS privilege, has_sequence_privilege('regress_dlock_a'
  WHERE c.relnamespace = 'dlock'::regnamespace AND relkind = 'S' ORDER BY 1, 2;
 
 --
--- A hostile search_path changes nothing.  The extension is new, and knows of
--- an earlier incarnation, so that the first grant takes the longest way.
+-- A hostile search_path changes nothing.  The extension is new and has recorded
+-- another incarnation, so that the first grant runs all of the code.
 --
 SET client_min_messages = warning;
 DROP EXTENSION dlock;

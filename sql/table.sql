@@ -1,9 +1,9 @@
--- The table as it must be, and what others may add to it.
+-- The expected definition of the table, and what a user may add to it.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
 
--- Whatever the default is, the table is a heap.
+-- The table is a heap, whatever the default access method is.
 CREATE ACCESS METHOD regress_dlock_heap TYPE TABLE HANDLER heap_tableam_handler;
 SET client_min_messages = warning;
 DROP EXTENSION dlock CASCADE;
@@ -14,7 +14,7 @@ SELECT amname FROM pg_am a JOIN pg_class c ON c.relam = a.oid WHERE c.oid = 'dlo
 RESET default_table_access_method;
 SELECT dlock_acquire('t:1', '1 h') AS v \gset
 
--- A changed table is refused before rows are taken for what they are not.
+-- A table with a changed definition is refused before its rows are misread.
 CREATE FUNCTION pg_temp.try(change text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	d text;
@@ -36,7 +36,7 @@ SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN key SET STORAGE EXTENDE
 SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN key TYPE text COLLATE "default"');
 SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN cleanup DROP NOT NULL');
 SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN value SET STATISTICS 10');
--- A script of another version: which command helps.
+-- With a script of another version, the error names the command that helps.
 BEGIN;
 UPDATE pg_extension SET extversion = '0.9' WHERE extname = 'dlock';
 SELECT dlock_check('t:1', :v);
@@ -46,8 +46,8 @@ SELECT dlock_check('t:1', :v);
 \set VERBOSITY default
 ROLLBACK;
 SELECT dlock_check('t:1', :v);
--- What such a script knows of goes on working: functions with fewer arguments,
--- views with fewer columns.  One that knows more is told.
+-- The objects of an older script continue to work: functions with fewer
+-- arguments, views with fewer columns.  A newer script gets an error.
 CREATE SCHEMA regress_dlock_old;
 CREATE FUNCTION regress_dlock_old.dlock_acquire(key text, ttl interval, owner text) RETURNS bigint
 	AS '$libdir/dlock', 'dlock_acquire' LANGUAGE C;
@@ -72,7 +72,7 @@ DROP FUNCTION regress_dlock_old.dlock_acquire, regress_dlock_old.dlock_refresh, 
 DROP SCHEMA regress_dlock_old;
 DROP ACCESS METHOD regress_dlock_heap;
 
--- Any number of indexes is maintained; some kinds are not.
+-- Additional btree indexes are maintained; other kinds are refused.
 DO $$
 BEGIN
 	FOR i IN 1 .. 20 LOOP
@@ -89,7 +89,7 @@ CREATE INDEX odd ON dlock.locks (lower(key));
 SELECT dlock_acquire('t:4', '1 h');
 DROP INDEX dlock.odd;
 SELECT dlock_acquire('t:4', '1 h') > :v AS granted;
--- invalid ones are named by dlock_health()
+-- dlock_health() names invalid indexes
 SELECT name FROM dlock_health() WHERE name = 'indexes';
 UPDATE pg_index SET indisvalid = false WHERE indexrelid IN ('dlock.more_1'::regclass, 'dlock.more_2'::regclass);
 SELECT status, detail, hint FROM dlock_health() WHERE name = 'indexes';
@@ -100,7 +100,7 @@ BEGIN
 	END LOOP;
 END $$;
 
--- In a parallel worker nothing of it can be asked.
+-- The functions refuse to run in a parallel worker.
 CREATE TABLE regress_dlock_wide AS SELECT g FROM generate_series(1, 1000) g;
 ALTER TABLE regress_dlock_wide SET (parallel_workers = 2);
 SET parallel_setup_cost = 0;
@@ -124,7 +124,7 @@ SELECT max(regress_dlock_in_parallel('SELECT dlock_release_session()', g)) FROM 
 DROP FUNCTION regress_dlock_in_parallel;
 DROP TABLE regress_dlock_wide;
 
--- Nothing but its owner can have made the schema of the table.
+-- The schema of the table must belong to the role that creates the extension.
 SET client_min_messages = warning;
 DROP EXTENSION dlock CASCADE;
 DROP ROLE IF EXISTS regress_dlock_early;

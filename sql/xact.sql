@@ -1,17 +1,17 @@
--- A grant, release or refresh lives and dies with the transaction.
+-- A grant, release or refresh commits or rolls back with its transaction.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
 
 --
--- ROLLBACK undoes
+-- ROLLBACK undoes it
 --
 BEGIN;
 SELECT dlock_acquire('t:1', '1 h', 'me') AS v1 \gset
 SELECT dlock_check('t:1', :v1), count(*) FROM dlock_locks WHERE key = 't:1';
 ROLLBACK;
 SELECT dlock_check('t:1', :v1), count(*) FROM dlock_locks WHERE key = 't:1';
--- a version is not given out twice
+-- a version is never drawn twice
 SELECT dlock_acquire('t:1', '1 h', 'me') AS v2 \gset
 SELECT :v2 > :v1 AS newer;
 
@@ -27,7 +27,7 @@ BEGIN;
 SELECT dlock_force_release('t:1', 'test') = :v2 AS forced;
 ROLLBACK;
 SELECT dlock_check('t:1', :v2);
--- an error is a rollback
+-- an error rolls back, too
 BEGIN;
 SELECT dlock_release('t:1', :v2);
 SELECT 1 / 0;
@@ -46,19 +46,19 @@ ROLLBACK TO a;
 SELECT dlock_check('t:2', :v3);
 SELECT dlock_acquire('t:2', '1 h') AS v4 \gset
 SELECT :v4 > :v3 AS newer;
--- release, and think again
+-- release, and roll back
 SAVEPOINT b;
 SELECT dlock_release('t:2', :v4), dlock_check('t:2', :v4);
 ROLLBACK TO b;
 SELECT dlock_check('t:2', :v4);
--- release and take anew, and think again
+-- release and acquire again, and roll back
 SAVEPOINT c;
 SELECT dlock_release('t:2', :v4);
 SELECT dlock_acquire('t:2', '1 h') AS v5 \gset
 SELECT dlock_check('t:2', :v4), dlock_check('t:2', :v5);
 ROLLBACK TO c;
 SELECT dlock_check('t:2', :v4), dlock_check('t:2', :v5);
--- the holder's refresh and fence in a subtransaction that ends either way
+-- refresh and fence in a subtransaction that commits or rolls back
 SAVEPOINT d;
 SELECT dlock_refresh('t:2', :v4, '2 h') IS NOT NULL AS refreshed;
 SELECT dlock_fence('t:2', :v4);
@@ -79,7 +79,7 @@ COMMIT;
 SELECT dlock_check('t:2', :v4), dlock_check('t:1', :v2);
 SELECT dlock_release('t:2', :v4), dlock_release('t:1', :v2);
 
--- deep, with every level undone
+-- nested, with every level rolled back
 DO $$
 DECLARE
 	v bigint;
@@ -138,7 +138,7 @@ COMMIT;
 SELECT dlock_check('t:5', :v);
 
 --
--- Read-only: nothing but the questions
+-- A read-only transaction can only ask
 --
 \set VERBOSITY sqlstate
 BEGIN READ ONLY;
@@ -163,7 +163,7 @@ SELECT dlock_check('t:5', :v), dlock_check('t:6', 1);
 --
 -- A failed acquire writes nothing
 --
--- (any reader may prune a page that is half full; on a fresh one there is nothing to prune)
+-- (any reader may prune a page that is half full; a new page has nothing to prune)
 TRUNCATE dlock.locks;
 SELECT dlock_acquire('t:5', '1 h') AS v \gset
 CREATE FUNCTION pg_temp.wal(statement text) RETURNS text LANGUAGE plpgsql AS $$
@@ -182,19 +182,19 @@ SELECT dlock_acquire('t:5', '1 h') IS NULL AS busy;
 SELECT pg_temp.wal($$SELECT dlock_acquire('t:5', '1 h')$$);
 SELECT pg_temp.wal($$SELECT dlock_acquire('t:5', '1 h', 'me', 'value')$$);
 SELECT pg_temp.wal($$SELECT dlock_check('t:5', 1)$$);
--- nor do answers of no
+-- negative answers do not write either
 SELECT pg_temp.wal($$SELECT dlock_release('t:5', 1)$$), pg_temp.wal($$SELECT dlock_refresh('t:5', 1)$$);
 SELECT pg_temp.wal($$SELECT dlock_release('t:none', 1)$$), pg_temp.wal($$SELECT dlock_refresh('t:none', 1)$$);
 SELECT pg_temp.wal($$SELECT dlock_force_release('t:none', 'test')$$);
 SELECT pg_current_xact_id_if_assigned() IS NULL AS no_xid;
--- and this is how it looks when something is written
+-- for comparison, calls that do write
 SELECT pg_temp.wal($$SELECT dlock_acquire('t:6', '1 h', 'me')$$);
 SELECT pg_current_xact_id_if_assigned() IS NULL AS no_xid;
 COMMIT;
 SELECT dlock_release('t:5', :v), dlock_release('t:6', NULL, 'me');
 
 --
--- PREPARE TRANSACTION: ours comes before PostgreSQL looks at max_prepared_transactions
+-- PREPARE TRANSACTION: our error precedes the check of max_prepared_transactions
 --
 SELECT dlock_acquire('t:7', '1 h') AS v \gset
 BEGIN;

@@ -70,9 +70,9 @@ sleep_until(int64 until, bool without_snapshot)
 }
 
 /*
- * When to look for a deadlock next.  A suspicion is confirmed soon, with what
- * has been seen since then.  Otherwise it becomes less and less likely that one
- * comes about, because it takes another process that waits for us elsewhere.
+ * When to look for a deadlock next.  A suspicion is checked again soon, against
+ * what has been seen since then.  Otherwise we look less and less often, because
+ * the longer nobody waits for us elsewhere, the less likely a deadlock becomes.
  */
 typedef struct DeadlockWatch
 {
@@ -96,7 +96,7 @@ watch_deadlock(DeadlockWatch *watch, int64 now)
 
 	dlock_deadlock_check(watch->suspected_at, &suspected);
 
-	/* not even with old knowledge, or not confirmed for long */
+	/* not suspected at all, or not confirmed after several checks */
 	if (watch->suspected_at == 0 ? !suspected : ++watch->doubts > MAX_DOUBTS)
 	{
 		watch->suspected_at = 0;
@@ -251,7 +251,7 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 		}
 		else
 		{
-			/* a holder is asked once, another holder anew */
+			/* a holder is asked once; another holder is asked again */
 			if (turn->asked_version != result->version)
 			{
 				turn->asked_version = result->version;
@@ -269,7 +269,7 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 		dlock_wait_publish(&outlook);
 		watch_deadlock(&watch, now);
 
-		/* waiting for any other lock meanwhile turns it off */
+		/* if we waited for any other lock meanwhile, that turned it off */
 		if (lock_deadline != 0 && !get_timeout_active(LOCK_TIMEOUT))
 			enable_timeout_at(LOCK_TIMEOUT, lock_deadline);
 		sleep_until(Min(Min(outlook.wake_at, turn->until), watch.next),
@@ -303,7 +303,7 @@ wait_for_turn(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 
 	dlock_wait_leave(result->answer == DLOCK_IS_GRANTED);
 
-	/* if it has fired already, let it be reported as what it was */
+	/* if it has fired already, keep the indicator, so that it is reported */
 	if (LockTimeout > 0)
 		disable_timeout(LOCK_TIMEOUT, true);
 }

@@ -29,7 +29,7 @@
 #include "varatt.h"
 #endif
 
-/* the module's version shows in pg_get_loaded_modules() from 18 on */
+/* from 18 on, pg_get_loaded_modules() shows the version of the module */
 #if PG_VERSION_NUM >= 180000
 #define DLOCK_MODULE_MAGIC \
 	PG_MODULE_MAGIC_EXT(.name = "dlock", .version = DLOCK_VERSION)
@@ -37,7 +37,7 @@
 #define DLOCK_MODULE_MAGIC PG_MODULE_MAGIC
 #endif
 
-/* 16 added update_indexes, 19 added options */
+/* 16 added update_indexes, and 19 added options */
 static inline TM_Result
 dlock_heap_update(Relation rel, ItemPointer otid, HeapTuple newtup,
 				  CommandId cid, TM_FailureData *tmfd)
@@ -85,7 +85,7 @@ dlock_index_beginscan(Relation heap, Relation index, Snapshot snapshot,
 #endif
 }
 
-/* 19 also maintains the visibility map while it prunes */
+/* from 19 on, pruning also maintains the visibility map */
 static inline void
 dlock_heap_prune_opt(Relation rel, Buffer buffer)
 {
@@ -100,7 +100,7 @@ dlock_heap_prune_opt(Relation rel, Buffer buffer)
 #endif
 }
 
-/* the index of our PGPROC; a global variable from 17 on */
+/* the index of our PGPROC, which is a global variable from 17 on */
 #if PG_VERSION_NUM >= 170000
 #define DLOCK_MY_PROCNO MyProcNumber
 #else
@@ -120,8 +120,8 @@ dlock_backend_status(int i)
 
 /*
  * Do commits wait for synchronous standbys?  Until the checkpointer has read
- * its configuration for the first time, they do if the setting says so; minor
- * releases before 2025 have no such state, and do not wait then.
+ * its configuration for the first time, they wait if the setting says so.  Minor
+ * releases before 2025 do not have that state, and do not wait until then.
  */
 static inline bool
 dlock_commits_wait(void)
@@ -134,7 +134,7 @@ dlock_commits_wait(void)
 #endif
 }
 
-/* from 17 on an extension can name its wait events */
+/* from 17 on, an extension can name its wait events */
 static inline uint32
 dlock_wait_event(void)
 {
@@ -149,14 +149,14 @@ dlock_wait_event(void)
 #endif
 }
 
-/* 18 knows generated columns that are not stored */
+/* 18 added generated columns that are not stored */
 #ifdef ATTRIBUTE_GENERATED_VIRTUAL
 #define DLOCK_IS_VIRTUAL(att) ((att)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
 #else
 #define DLOCK_IS_VIRTUAL(att) false
 #endif
 
-/* 17 knows infinite intervals */
+/* 17 added infinite intervals */
 #ifdef INTERVAL_NOT_FINITE
 #define DLOCK_INTERVAL_IS_FINITE(i) (!INTERVAL_NOT_FINITE(i))
 #else

@@ -149,7 +149,7 @@ dlock_database_want_reaper(int64 when)
 	}
 }
 
-/* Tell the launcher that a holder in this database is to be told to yield. */
+/* Tell the launcher that a holder in this database must be notified to yield. */
 void
 dlock_database_want_announcement(void)
 {
@@ -173,14 +173,14 @@ dlock_database_number(const DlockDatabase *db)
 	return db - shared->slots;
 }
 
-/* Whatever was due before. */
+/* This replaces what was due before. */
 void
 dlock_database_set_due(DlockDatabase *db, int64 when)
 {
 	pg_atomic_write_u64(&db->due, (uint64) when);
 }
 
-/* What is wanted from here on counts anew. */
+/* Clears the flag: what is wanted from here on sets it again. */
 bool
 dlock_database_take_announcement(DlockDatabase *db)
 {

@@ -3,17 +3,19 @@
  * deadlock.c
  *	  Finds processes that wait for each other.
  *
- * A waiter has published what it waits for: a process, whose open transaction
- * has the key or whose session the grant ends with; or, of a lease, its role
- * and owner, which may be waiting under the same name.  A process that is not
- * in our queue may be waiting in PostgreSQL's own lock manager, which is asked.
+ * A waiter publishes what it waits for: a process whose open transaction has the
+ * key, or whose session the grant ends with.  For a lease it publishes the role
+ * and owner, because that owner may be waiting elsewhere under the same name.
+ * If a process is not in our queue, PostgreSQL's lock manager is asked whether
+ * it waits there.
  *
  * What a waiter has published was true when it last looked, and not every
- * change wakes it.  So a circle is only a suspicion.  Those in it are made to
- * look again.  The circle counts if it still stands in what they have seen
- * since, and nobody has changed those keys after that.  The process that finds
- * it gets the error.  Checks run one at a time, and that process withdraws what
- * it has published, so the others in the circle find none any more.
+ * change wakes it.  So a circle is only a suspicion, and the waiters in it are
+ * woken to look again.  The circle is confirmed if it still exists in what they
+ * have seen since, and nobody has changed those keys after that.  The process
+ * that confirms it gets the error.  Only one check runs at a time, and that
+ * process withdraws what it has published, so the other processes find no circle
+ * any more.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,7 +38,7 @@ typedef struct Search
 {
 	DlockWaiter *waiters;		/* as they were at one moment */
 	int			nwaiters;
-	int64		believe_since;	/* older knowledge does not count */
+	int64		believe_since;	/* what was seen before that does not count */
 	int		   *visited;		/* pids */
 	int			nvisited;
 	StringInfoData path;		/* the circle, last step first */
@@ -130,7 +132,7 @@ process_reaches_us(Search *search, int pid)
 					  &pids, NULL, &npids);
 	for (int i = 0; i < npids; i++)
 		if (DatumGetInt32(pids[i]) != 0 &&
-			step_to(search, pid, "a lock of PostgreSQL", DatumGetInt32(pids[i])))
+			step_to(search, pid, "a PostgreSQL lock", DatumGetInt32(pids[i])))
 			return true;
 	return false;
 }
@@ -155,9 +157,9 @@ reaches_us(Search *search, int pid)
 }
 
 /*
- * Look for a circle that we are in.  If knowledge of any age counts, it is only
- * suspected, and those in it are made to look again.  If knowledge counts from
- * the given lease time on, the error is raised.
+ * Look for a circle that we are in.  If believe_since is 0, a circle is only
+ * suspected, and the waiters in it are woken to look again.  Otherwise only what
+ * was seen since that lease time counts, and a circle raises the error.
  */
 void
 dlock_deadlock_check(int64 believe_since, bool *suspected)
@@ -183,7 +185,7 @@ dlock_deadlock_check(int64 believe_since, bool *suspected)
 				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
 				 errmsg("deadlock detected"),
 				 errdetail("%s", search.path.data),
-				 errhint("Always acquire several locks in the same order.")));
+				 errhint("If you need several locks, always acquire them in the same order.")));
 
 	for (int i = 0; i < search.nsuspects; i++)
 		if (search.suspects[i] != MyProcPid)

@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * dlock.c
- *	  TTL locks in plain SQL: what happens when the library is loaded.
+ *	  Loading the library.
  *
- * See README in this folder for the map.
+ * See README in this directory for an overview of the modules.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,7 +32,7 @@ _PG_init(void)
 	dlock_store_init();
 	dlock_xact_init();
 
-	/* without shared memory the functions say what to do about it */
+	/* without shared memory, the functions report what to do */
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 
@@ -41,8 +41,8 @@ _PG_init(void)
 	dlock_session_end_init();
 
 	/*
-	 * A server that pg_upgrade has started must stay as it is: a transaction
-	 * of ours would come after the ones that pg_upgrade knows of.
+	 * A server that pg_upgrade has started must not change: pg_upgrade has
+	 * already noted its next transaction id.
 	 */
 	if (!IsBinaryUpgrade)
 		dlock_launcher_init();

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * errors.h
- *	  The error codes of dlock's own, in one place.
+ *	  The error codes that dlock defines.
  *
- * Everything else uses the codes of PostgreSQL.  Clients branch on the code,
- * never on the text.
+ * All other errors use PostgreSQL's codes.  Clients branch on the code, never
+ * on the text.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,7 +13,7 @@
 
 #include "utils/elog.h"
 
-/* the caller is not, or not any more, the holder of the lock */
+/* the caller is not the holder of the lock, or no longer */
 #define ERRCODE_DLOCK_FENCED	MAKE_SQLSTATE('L','K','0','0','1')
 
 #endif							/* DLOCK_ERRORS_H */

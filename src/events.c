@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * events.c
- *	  What goes out on channel "dlock".
+ *	  Notifications on channel "dlock".
  *
- * NOTIFY serialises the commits of those who use it, so no ordinary acquire
- * or release sends anything.  Events are a courtesy: whoever must know asks
- * with dlock_check, and the fence protects the data.
+ * NOTIFY serializes the commits of the transactions that use it, so an
+ * ordinary acquire or release sends nothing.  Events are a convenience: a
+ * client that must know asks with dlock_check, and the fence protects the data.
  *
- * Everybody may listen.  An event therefore names roles, not owners.
+ * Any role can listen, so an event names roles but not owners.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,7 +22,7 @@
 #include "clock.h"
 #include "events.h"
 
-/* safely below what Async_Notify() takes */
+/* safely below the limit of Async_Notify() */
 #define MAX_PAYLOAD 7900
 
 static void
@@ -71,7 +71,7 @@ dlock_event_forced(const char *key, int64 version, Oid by, const char *reason)
 	begin_event(&event, "forced", key, version);
 	append_role(&event, by);
 
-	/* an escaped byte has up to six; rather no reason than no event */
+	/* an escaped byte takes up to six; a reason that may not fit is omitted */
 	if (reason != NULL && event.len + 6 * strlen(reason) < MAX_PAYLOAD)
 	{
 		appendStringInfoString(&event, ", \"reason\": ");

@@ -154,8 +154,8 @@ fetch_indexed(const DlockStore *store, Relation index, const DlockKey *key,
 		}
 
 		/*
-		 * Only a newcomer: if it was committed while we looked, then the
-		 * version before it may have been passed over as dead.
+		 * Only an uncommitted version was found.  If it was committed while
+		 * we looked, we may have skipped the version before it as dead.
 		 */
 	} while (result == NULL && how == DLOCK_FIND_COMMITTED &&
 			 TransactionIdIsValid(*pending) &&
@@ -300,7 +300,7 @@ dlock_find_lock(const DlockStore *store, const DlockKey *key, DlockState *state,
 	}
 	else if (result == TM_WouldBlock)
 	{
-		/* which one is in the way; several at once are fences */
+		/* which transaction blocks us; several at once are fences */
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		row->pending = (tuple.t_data->t_infomask & HEAP_XMAX_IS_MULTI) ?
 			InvalidTransactionId : HeapTupleHeaderGetRawXmax(tuple.t_data);
@@ -315,8 +315,8 @@ dlock_find_lock(const DlockStore *store, const DlockKey *key, DlockState *state,
 				elog(ERROR, "row of \"dlock.locks\" is not the one that was read");
 
 			/*
-			 * Ours now, and so settled: a transaction that was changing it
-			 * has rolled back, or does what our lock allows.
+			 * The row is ours, so it is settled: a transaction that was
+			 * changing it has rolled back, or does only what our lock allows.
 			 */
 			state->unsettled = false;
 			return DLOCK_LOCKED;

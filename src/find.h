@@ -23,7 +23,7 @@ typedef struct DlockRow
 	TransactionId pending;		/* the one that is changing it or has it
 								 * locked */
 	ItemPointerData tid;
-	HeapTuple	tuple;			/* a copy; NULL if there is only a newcomer */
+	HeapTuple	tuple;			/* a copy; NULL if nothing is committed yet */
 } DlockRow;
 
 /*

@@ -10,7 +10,7 @@
  *
  * A row that is unsettled shows the last committed state of a row that another
  * open transaction is changing.  An acquire must not wait for that transaction,
- * so the key is busy; so it is for the reaper, which comes again.  The holder's
+ * so the key is busy.  The reaper skips it, and comes again.  The holder's
  * own operations decide on the committed row.  If it says that the caller is
  * not the holder, no outcome of the other transaction makes it the holder.  If
  * it says that the caller is, the writer waits for the row and asks again.

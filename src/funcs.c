@@ -48,7 +48,7 @@ acquire(const DlockRequest *request, DlockResult *result)
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("the holder of lock \"%s\" did not yield in time",
 						pnstrdup(request->key, request->keylen)),
-				 errdetail("It is still held with version %lld, with a lower priority.",
+				 errdetail("It is still held, with version %lld and a lower priority.",
 						   (long long) result->version),
 				 errhint("Try again, or take it with force => true.")));
 	return result->answer == DLOCK_IS_GRANTED;
@@ -149,7 +149,7 @@ answer_text(DlockAnswer answer)
 		case DLOCK_IS_HELD_BY_OTHER:
 			return CStringGetTextDatum("held_by_other");
 		default:
-			elog(ERROR, "unexpected answer %d of a lock", (int) answer);
+			elog(ERROR, "unexpected lock answer %d", (int) answer);
 	}
 }
 
@@ -234,8 +234,8 @@ dlock_fence(PG_FUNCTION_ARGS)
 }
 
 /*
- * The administrator's way round the holder.  The caller's own transaction sends
- * the event, which must not go out if that transaction rolls back.
+ * An administrator takes a lock away from its holder.  The caller's transaction
+ * sends the event, so that it is not sent if that transaction rolls back.
  */
 Datum
 dlock_force_release(PG_FUNCTION_ARGS)

@@ -3,9 +3,9 @@
  * guc.c
  *	  dlock's settings.
  *
- * What weakens the guarantees for everybody (the maximum of a TTL, whether
- * grants are durable) is not the ordinary user's to set: such a setting
- * would leak from one client of a connection pooler to the next.
+ * Ordinary users cannot change the settings that weaken the guarantees (the
+ * maximum TTL, whether grants are durable), because such a change would leak
+ * from one client of a connection pooler to the next.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,8 +29,7 @@ check_token(char **newval, void **extra, GucSource source)
 {
 	const char *p = *newval;
 
-
-	/* 19 digits hold every bigint; the trigger parses it */
+	/* every version fits into 19 digits; the trigger parses the number */
 	if (p == NULL || *p == '\0')
 		return true;
 	if (strspn(p, "0123456789") == strlen(p) && strlen(p) <= 19)
@@ -43,7 +42,7 @@ void
 dlock_guc_init(void)
 {
 	DefineCustomIntVariable("dlock.default_ttl",
-							"Sets the TTL of a grant that names none.",
+							"Sets the TTL of grants that do not specify one.",
 							NULL,
 							&dlock_default_ttl,
 							20 * 1000, 1, INT_MAX,
@@ -51,7 +50,7 @@ dlock_guc_init(void)
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("dlock.max_ttl",
-							"Sets the longest TTL that a grant may ask for.",
+							"Sets the maximum TTL of a grant.",
 							NULL,
 							&dlock_max_ttl,
 							24 * 60 * 60 * 1000, 1, INT_MAX,
@@ -59,16 +58,16 @@ dlock_guc_init(void)
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("dlock.reap_interval",
-							"Sets how often expired locks are looked for.",
-							"Zero turns the reaper off. An expired lock is free to the next "
-							"acquire whether or not the reaper has run.",
+							"Sets how often the reaper looks for expired locks.",
+							"Zero turns the reaper off. The next acquire can take an expired "
+							"lock whether or not the reaper has run.",
 							&dlock_reap_interval,
 							1000, 0, INT_MAX / 100,
 							PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("dlock.require_sync",
-							 "Refuses to grant while no synchronous standby confirms commits.",
+							 "Refuses to grant locks while too few synchronous standbys confirm commits.",
 							 NULL,
 							 &dlock_require_sync,
 							 false,
@@ -76,17 +75,17 @@ dlock_guc_init(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("dlock.durable_grants",
-							 "Makes a commit that contains a grant wait until it is durable.",
-							 "Such a commit waits for its WAL flush, and for the synchronous "
-							 "standby where one is configured, whatever synchronous_commit says.",
+							 "Makes a commit that contains a grant wait until the grant is durable.",
+							 "Such a commit waits for its WAL flush and for the synchronous "
+							 "standbys, if any, regardless of synchronous_commit.",
 							 &dlock_durable_grants,
 							 true,
 							 PGC_SUSET, 0,
 							 NULL, NULL, NULL);
 
 	DefineCustomStringVariable("dlock.token",
-							   "The fencing token that dlock_fence_trigger checks.",
-							   "Use SET LOCAL, so that it ends with the transaction.",
+							   "Sets the fencing token that dlock_fence_trigger checks.",
+							   "Use SET LOCAL, so that the token is unset when the transaction ends.",
 							   &dlock_token,
 							   "",
 							   PGC_USERSET, 0,

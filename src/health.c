@@ -1,19 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * health.c
- *	  dlock_health(): would the grants of this server survive a failover, and
- *	  if not, what is to be changed?
+ *	  dlock_health(): reports whether the grants of this server would survive
+ *	  a failover, and if not, what to change.
  *
- * A row for each thing that matters, in words, and before them the verdict.
- * What it looks at is what the code of dlock goes by: standby.c is also what
- * dlock.require_sync asks, and the settings are those of this session.
+ * The first row is the verdict.  It is followed by one row for each thing that
+ * was checked.  The checks use what the rest of dlock uses: standby.c also
+ * answers for dlock.require_sync, and the settings are those of this session.
  *
- * Anybody may ask.  The names of standbys and hosts are for members of
- * pg_read_all_stats, as in PostgreSQL's own views.  Nothing is written, so it
- * works on a standby and in a read-only transaction.
+ * Any role can call the function.  Only members of pg_read_all_stats see the
+ * names of standbys and hosts, as in PostgreSQL's own views.  The function
+ * writes nothing, so it works on a standby and in a read-only transaction.
  *
- * "problem" is for what could lose a grant, or keeps any from being made;
- * "warning" for what does neither, and should still be seen to.
+ * The status is "problem" if a grant can be lost or no grant can be made, and
+ * "warning" if something else needs attention.
  *
  *-------------------------------------------------------------------------
  */
@@ -49,7 +49,7 @@
 PG_FUNCTION_INFO_V1(dlock_health);
 
 #define COLUMNS			4
-#define CONFIRM_MS		1000	/* a healthy standby needs some milliseconds */
+#define CONFIRM_MS		1000	/* a healthy standby needs a few milliseconds */
 
 typedef enum Status
 {
@@ -64,7 +64,7 @@ typedef struct Row
 	const char *name;
 	Status		status;
 	const char *detail;
-	const char *hint;			/* NULL: nothing to be done */
+	const char *hint;			/* NULL: there is nothing to do */
 } Row;
 
 typedef struct Report
@@ -86,7 +86,7 @@ add(Report *report, const char *name, Status status, const char *detail,
 	report->rows = lappend(report->rows, row);
 }
 
-/* The rows with that status: their names, or NULL if there is none. */
+/* The names of the rows with this status, or NULL if there are none. */
 static const char *
 names_of(const Report *report, Status status)
 {
@@ -134,11 +134,11 @@ check_names(Report *report, const DlockSync *sync)
 {
 	if (!sync->defined)
 		add(report, "synchronous_standby_names", LOSES,
-			"empty: a commit waits for no standby, so the last grants are lost with this server",
+			"empty: commits wait for no standby, so the latest grants are lost if this server is lost",
 			"Set synchronous_standby_names to the application_name of the standby that will be promoted, and reload.");
 	else if (max_wal_senders == 0)
 		add(report, "synchronous_standby_names", LOSES,
-			psprintf("%s, but commits do not wait for it, since max_wal_senders is 0", SyncRepStandbyNames),
+			psprintf("%s, but commits do not wait for it, because max_wal_senders is 0", SyncRepStandbyNames),
 			"Set max_wal_senders to 10, and restart.");
 	else if (!sync->in_effect)
 		add(report, "synchronous_standby_names", LOSES,
@@ -161,7 +161,7 @@ check_standbys(Report *report, const DlockSync *sync)
 	DlockStandby *standbys;
 	const char *summary;
 
-	/* before the list, which shows what came of it */
+	/* before the list is made, so that the list shows the outcome */
 	if (sync->in_effect && enough)
 		enough = dlock_standby_confirms(flushed, CONFIRM_MS);
 
@@ -176,12 +176,12 @@ check_standbys(Report *report, const DlockSync *sync)
 
 	if (strangers > 0)
 		add(report, "standbys", LOSES,
-			psprintf("%d of %d have WAL that this server has not written: what they confirm may not be ours",
+			psprintf("%d of %d have WAL that this server has not written: what they confirm may not be the WAL of this server",
 					 strangers, count),
 			"Stop such a standby and rebuild it with pg_rewind or pg_basebackup.");
 	else if (!sync->defined)
 		add(report, "standbys", streaming == 0 ? LOSES : GOOD,
-			streaming == 0 ? "none: if this server is lost, so is everything" :
+			streaming == 0 ? "none: if this server is lost, everything is lost" :
 			psprintf("%d streaming, none is synchronous", streaming),
 			streaming == 0 ? "Set up a standby (pg_basebackup -R) with dlock in its shared_preload_libraries." : NULL);
 	else if (sync->confirming < sync->required)
@@ -192,8 +192,8 @@ check_standbys(Report *report, const DlockSync *sync)
 			"Bring the standby back (its log says why it is not connected), or name another one in synchronous_standby_names.");
 	else if (sync->in_effect && !enough)
 		add(report, "standbys", BLOCKS,
-			psprintf("%s, but what was written %d ms ago is not confirmed", summary, CONFIRM_MS),
-			"See whether the standby hangs, or its disk or the network is slow; wal_sender_timeout ends a dead connection.");
+			psprintf("%s, but WAL written %d ms ago is not confirmed", summary, CONFIRM_MS),
+			"Check whether the standby hangs, or whether its disk or the network is slow; wal_sender_timeout ends a dead connection.");
 	else
 		add(report, "standbys", GOOD, summary, NULL);
 
@@ -225,28 +225,28 @@ check_reaper(Report *report)
 
 	if (!dlock_database_has_launcher())
 		add(report, "reaper", WORTH_A_LOOK,
-			"the process \"dlock launcher\" does not run: expired rows stay, and no event is sent; locks work",
-			psprintf("%s If there was a free slot, the server's log says why it is missing.", raise_workers));
+			"the process \"dlock launcher\" is not running: expired rows stay and no events are sent; locks work",
+			psprintf("%s If a slot was free, see the server log for the reason.", raise_workers));
 	else if (dlock_reap_interval == 0)
 		add(report, "reaper", WORTH_A_LOOK,
 			"dlock.reap_interval is 0: expired rows stay until their key is locked again; locks work",
 			"Set dlock.reap_interval to 1s, and reload.");
 	else if (db == NULL)
 		add(report, "reaper", WORTH_A_LOOK,
-			psprintf("it looks after %d databases, and this is one too many; locks work", DLOCK_MAX_DATABASES),
+			psprintf("does not visit this database, because it already serves %d others; locks work", DLOCK_MAX_DATABASES),
 			"Keep locks in fewer databases.");
 	else if (visit == DLOCK_VISIT_NO_WORKER)
 		add(report, "reaper", WORTH_A_LOOK,
-			"it could not be started, since no worker slot is free: expired rows stay, and no event is sent; locks work",
+			"could not be started because no worker slot is free: expired rows stay and no events are sent; locks work",
 			raise_workers);
 	else if (visit == DLOCK_VISIT_FAILED)
 		add(report, "reaper", WORTH_A_LOOK,
 			"its last visit to this database ended with an error: expired rows stay; locks work",
-			"See the server's log for an error of \"dlock reaper\".");
+			"See the server log for an error from \"dlock reaper\".");
 	else
 		add(report, "reaper", GOOD,
-			visited == 0 ? "runs; it was not in this database yet" :
-			psprintf("runs; was in this database at %s", since((int64) visited)),
+			visited == 0 ? "running; has not visited this database yet" :
+			psprintf("running; last visited this database at %s", since((int64) visited)),
 			NULL);
 }
 
@@ -270,8 +270,8 @@ check_receiver(Report *report)
 
 	if (state != WALRCV_STREAMING)
 		add(report, "receiver", LOSES,
-			"no WAL is streamed from the primary: what is granted there now is missing here",
-			"Check primary_conninfo, and see the log of this server.");
+			"not streaming from the primary: locks that are granted there now are missing here",
+			"Check primary_conninfo and the log of this server.");
 	else if (report->sees_all && host[0] != '\0')
 		add(report, "receiver", GOOD, psprintf("streaming from %s, port %d", host, port), NULL);
 	else
@@ -287,11 +287,11 @@ check_replay(Report *report)
 
 	if (GetRecoveryPauseState() != RECOVERY_NOT_PAUSED)
 		add(report, "replay", WORTH_A_LOOK,
-			psprintf("paused; " UINT64_FORMAT " bytes are received and not replayed, which a promotion would do first", behind),
+			psprintf("paused; " UINT64_FORMAT " bytes are received but not replayed; a promotion replays them first", behind),
 			"SELECT pg_wal_replay_resume();");
 	else
 		add(report, "replay", GOOD,
-			psprintf(UINT64_FORMAT " bytes are received and not replayed", behind), NULL);
+			psprintf(UINT64_FORMAT " bytes are received but not replayed", behind), NULL);
 }
 
 static void
@@ -304,7 +304,7 @@ check_names_on_standby(Report *report)
 	else
 		add(report, "synchronous_standby_names", WORTH_A_LOOK,
 			"empty: once promoted, this server waits for no standby",
-			"Set synchronous_standby_names here too, unless the failover tool does at promotion.");
+			"Set synchronous_standby_names here too, unless the failover tool sets it at promotion.");
 }
 
 /*
@@ -322,7 +322,7 @@ check_versions(Report *report, bool in_recovery)
 	dlock_store_close(&store, false);
 
 	if (!versions.drawn)
-		add(report, "versions", GOOD, "none was given out yet", NULL);
+		add(report, "versions", GOOD, "none has been drawn yet", NULL);
 	else
 		add(report, "versions", GOOD,
 			psprintf("the last one is " INT64_FORMAT "%s", versions.last,
@@ -344,15 +344,15 @@ check_settings(Report *report, bool in_recovery)
 			"on: a commit with a grant waits for the disk and for the synchronous standbys", NULL);
 		add(report, "synchronous_commit", GOOD,
 			psprintf("%s in this session%s", commit, session_waits ? "" :
-					 "; grants count as \"on\" all the same, other writes, fenced ones too, do not"),
+					 "; commits with a grant use \"on\", other commits, including fenced ones, do not"),
 			NULL);
 	}
 	else
 	{
-		const char *hint = "Turn dlock.durable_grants on (it may be set for the role or the database).";
+		const char *hint = "Turn dlock.durable_grants on. It may have been turned off for the role or the database.";
 
 		add(report, "dlock.durable_grants", session_waits ? WORTH_A_LOOK : LOSES,
-			"off: a grant is as durable as synchronous_commit of its session makes it", hint);
+			"off: how durable a grant is depends on the synchronous_commit of its session", hint);
 		add(report, "synchronous_commit", session_waits ? GOOD : LOSES,
 			psprintf("%s in this session", commit),
 			session_waits ? NULL : "Turn dlock.durable_grants or synchronous_commit on.");
@@ -367,14 +367,14 @@ check_settings(Report *report, bool in_recovery)
 			"on: no grant is made while too few standbys confirm commits", NULL);
 	else
 		add(report, "dlock.require_sync", GOOD,
-			"off: grants wait while too few standbys confirm commits, and are made without them while synchronous_standby_names is empty",
+			"off: grants wait while too few standbys confirm commits, and wait for no standby while synchronous_standby_names is empty",
 			"Turn dlock.require_sync on if no lock is better than an uncertain one.");
 
 	if (enableFsync)
 		add(report, "fsync", GOOD, "on", NULL);
 	else
 		add(report, "fsync", LOSES,
-			"off: a crash of this machine loses grants and can corrupt everything",
+			"off: a crash of this machine can lose grants and corrupt all data",
 			"Turn fsync on, and reload.");
 
 	if (fullPageWrites)
@@ -396,7 +396,7 @@ check_settings(Report *report, bool in_recovery)
 			NULL);
 }
 
-/* A row only if there are any. */
+/* Adds a row only if there is an invalid index. */
 static void
 check_indexes(Report *report)
 {
@@ -444,7 +444,7 @@ conclude(Report *report, bool in_recovery)
 		row->detail = psprintf("grants that were confirmed survive a failover, but no new one is confirmed now; see: %s", blocks);
 	else
 		row->detail = psprintf("%s%s%s", in_recovery ?
-							   "this is a standby, and follows: promoted now, it has every grant that was confirmed by it" :
+							   "this standby is streaming: if it is promoted now, it has every grant that it has confirmed" :
 							   "grants survive the loss of this server, if a synchronous standby is promoted",
 							   look != NULL ? "; worth a look: " : "",
 							   look != NULL ? look : "");
@@ -477,7 +477,7 @@ dlock_health(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	report.sees_all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 
-	/* once: it may be promoted while we look */
+	/* ask once, because the server may be promoted meanwhile */
 	in_recovery = RecoveryInProgress();
 	if (in_recovery)
 	{
@@ -492,7 +492,7 @@ dlock_health(PG_FUNCTION_ARGS)
 		DlockSync	sync;
 
 		add(&report, "server", GOOD,
-			psprintf("primary, timeline %u, accepts writes since %s",
+			psprintf("primary, timeline %u, accepting writes since %s",
 					 GetWALInsertionTimeLine(), since(dlock_clock_started())),
 			NULL);
 		dlock_standby_look(&sync);

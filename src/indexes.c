@@ -1,18 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * indexes.c
- *	  The indexes of dlock.locks that a new row version goes to: the primary
- *	  key, the one that REINDEX CONCURRENTLY is building beside it, what it
- *	  left behind when it was cancelled, and what a user has added.
+ *	  The indexes of dlock.locks that get an entry for a new row version: the
+ *	  primary key, an index that REINDEX CONCURRENTLY is building or left behind
+ *	  when it was cancelled, and any index that a user has added.
  *
  * Entries are inserted without a unique check, which would wait for other
- * transactions; that a key has one row is store.c's business.
+ * transactions; write.c makes sure that a key has one row.
  *
- * They are inserted under a partition lock, an LWLock, under which nothing may
- * wait for a heavyweight lock or read a catalog.  So everything that could is
- * done before: dlock_indexes_open() fetches values from the toast table, and
- * dlock_indexes_load() calls each comparison function once, which loads what
- * it needs to know of itself and its collation.
+ * They are inserted under a partition lock.  This is an LWLock, under which
+ * nothing may wait for a heavyweight lock or read a catalog.  So everything that
+ * could do so is done before: dlock_indexes_open() fetches values from the toast
+ * table, and dlock_indexes_load() calls each comparison function once, which
+ * loads the function and its collation.
  *
  *-------------------------------------------------------------------------
  */
@@ -60,7 +60,7 @@ read_values(DlockIndex *index, TupleDesc desc, HeapTuple tuple)
 	}
 }
 
-/* Open all indexes, for entries of this tuple. */
+/* Open all indexes in order to insert entries for this tuple. */
 void
 dlock_indexes_open(DlockIndexes *indexes, const DlockStore *store, HeapTuple tuple)
 {
@@ -87,7 +87,7 @@ dlock_indexes_open(DlockIndexes *indexes, const DlockStore *store, HeapTuple tup
 	list_free(oids);
 }
 
-/* Load what inserting into them needs. */
+/* Load what the insertion needs. */
 void
 dlock_indexes_load(const DlockIndexes *indexes)
 {
@@ -107,8 +107,8 @@ dlock_indexes_load(const DlockIndexes *indexes)
 }
 
 /*
- * The partition lock must be held exclusively.  Columns of fixed width may
- * have changed since the indexes were opened, the version for one.
+ * The partition lock must be held exclusively.  Columns of fixed width, such as
+ * the version, may have changed since the indexes were opened.
  */
 void
 dlock_indexes_insert(DlockIndexes *indexes, const DlockStore *store,
@@ -143,8 +143,8 @@ dlock_indexes_close(DlockIndexes *indexes)
 }
 
 /*
- * The names of indexes that cost time and are of no use: each is being built
- * without a lock on the table, or was left behind when that was cancelled.
+ * The names of invalid indexes, which cost time and are not used.  Each is being
+ * built concurrently, or was left behind when that was cancelled.
  */
 List *
 dlock_indexes_invalid(const DlockStore *store)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * indexes.h
- *	  The indexes of dlock.locks that a new row version goes to.
+ *	  The indexes of dlock.locks that get an entry for a new row version.
  *
  *-------------------------------------------------------------------------
  */

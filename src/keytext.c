@@ -3,16 +3,16 @@
  * keytext.c
  *	  The text of a column's value in a lock key.
  *
- * Two sessions that write the same row must come to the same key, or each
- * holds a lock of its own and neither is fenced off.  So the text has to be a
- * function of the value alone:
+ * Two sessions that write the same row must arrive at the same key.  Otherwise
+ * each would hold a different lock, and neither would be fenced.  So the text
+ * must depend on the value alone:
  *
- * - What a type prints may depend on settings of the session.  They are
- *	 pinned while it prints, to what pg_dump and postgres_fdw use, and the time
- *	 zone to GMT.
- * - Values that are equal may print differently.  For the scalar types of
- *	 which that is known, one text is chosen for all of them.  An array, a row,
- *	 a range or a document may contain such values, and is refused.
+ * - The output of a type may depend on settings of the session.  These are
+ *	 pinned for the output, to the values that pg_dump and postgres_fdw use, and
+ *	 the time zone to GMT.
+ * - Equal values may have different output.  For the scalar types that are known
+ *	 to do this, one text is chosen for all equal values.  An array, a row, a
+ *	 range or a document may contain such values, so these types are refused.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,7 +30,7 @@
 #include "compat.h"
 #include "keytext.h"
 
-/* Types whose output depends on no setting, and is the same for equal values. */
+/* Types whose output depends on no setting and is the same for equal values. */
 static bool
 is_plain(Oid type)
 {
@@ -89,7 +89,7 @@ print_pinned(Datum value, Oid type)
 	pin("extra_float_digits", "1");
 	pin("bytea_output", "hex");
 	pin("lc_monetary", "C");
-	/* names of objects, as regclass prints them */
+	/* regclass and the like print the names of objects */
 	pin("search_path", "pg_catalog, pg_temp");
 	pin("quote_all_identifiers", "off");
 
@@ -100,7 +100,7 @@ print_pinned(Datum value, Oid type)
 	return text;
 }
 
-/* An error leaves the settings to the end of the (sub)transaction. */
+/* After an error, the end of the (sub)transaction restores the settings. */
 char *
 dlock_keytext(Datum value, Form_pg_attribute att)
 {
@@ -115,7 +115,7 @@ dlock_keytext(Datum value, Form_pg_attribute att)
 		case NUMERICOID:
 			return numeric_normalize(DatumGetNumeric(value));
 		case INTERVALOID:
-			/* a month of 30 days, a day of 24 hours: so they are compared */
+			/* comparison takes a month as 30 days and a day as 24 hours */
 			value = DirectFunctionCall1(interval_justify_interval, value);
 			break;
 		case FLOAT4OID:

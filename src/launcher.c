@@ -1,20 +1,21 @@
 /*-------------------------------------------------------------------------
  *
  * launcher.c
- *	  The one permanent worker: starts a reaper where one is due.
+ *	  The permanent worker, which starts a reaper in each database where one
+ *	  is due.
  *
- * The launcher is connected to no database, so it stands in nobody's way.
- * Backends tell it through shared memory when the next lease of their
- * database will end (dlock_database_want_reaper); at that time it starts a reaper
- * there, which makes one pass and leaves, so that DROP DATABASE and CREATE
- * DATABASE .. TEMPLATE find the database empty a moment later.  One reaper
- * runs at a time: that bounds what all databases together cost.
+ * The launcher is connected to no database, so it does not block commands such
+ * as DROP DATABASE.  Backends tell it through shared memory when the next lease
+ * in their database will end (dlock_database_want_reaper).  At that time it
+ * starts a reaper there, which makes one pass and exits.  So DROP DATABASE and
+ * CREATE DATABASE ... TEMPLATE find the database unused a moment later.  Only
+ * one reaper runs at a time, which limits the cost for all databases together.
  *
- * Shared memory knows nothing of leases that were written before the server
+ * Shared memory does not know the leases that were written before the server
  * started, so the launcher begins by sending a reaper to every database.
  *
- * A reaper that fails (no worker slot, a database that takes no connections)
- * is tried again later; no lock depends on it.
+ * A reaper that fails (no worker slot, a database that allows no connections)
+ * is started again later.  No lock depends on it.
  *
  *-------------------------------------------------------------------------
  */
@@ -65,9 +66,9 @@ dlock_launcher_init(void)
 }
 
 /*
- * Bring the slots in line with pg_database: slots of databases that are gone
- * are freed, those that take no connections are left alone, and if asked for,
- * all others get one and are due.
+ * Bring the slots in line with pg_database.  Slots of dropped databases are
+ * freed, and databases that allow no connections are not due.  With all_due,
+ * every other database gets a slot and is due now.
  */
 static void
 read_databases(bool all_due)
@@ -77,7 +78,7 @@ read_databases(bool all_due)
 	TableScanDesc scan;
 	HeapTuple	tuple;
 
-	/* whatever has a slot by now shows in the scan, unless it was dropped */
+	/* the scan shows all that have a slot by now, unless they were dropped */
 	dlock_database_list(gone);
 
 	StartTransactionCommand();
@@ -112,7 +113,7 @@ read_databases(bool all_due)
 	pfree(gone);
 }
 
-/* Run a reaper in a database and wait until it has left. */
+/* Run a reaper in a database and wait until it has exited. */
 static DlockVisit
 run_reaper(DlockDatabase *db)
 {
@@ -158,7 +159,7 @@ due_at(DlockDatabase *db)
 	return Max((int64) pg_atomic_read_u64(&db->due), db->progress.not_before);
 }
 
-/* How long until the next database is due; runs those that are. */
+/* Run a reaper in each database that is due.  Return the time until the next. */
 static int64
 run_due(void)
 {
@@ -188,7 +189,7 @@ run_due(void)
 				pg_atomic_write_u64(&db->last_good_visit, (uint64) now);
 			else
 			{
-				/* it may have taken the due time and done nothing about it */
+				/* it may have reset the due time and failed after that */
 				db->progress.not_before = now + RETRY_US;
 				(void) dlock_database_take_announcement(db);
 				dlock_database_set_due(db, now);
@@ -200,8 +201,8 @@ run_due(void)
 	}
 
 	/*
-	 * Waiting for a reaper resets our latch, so a database that we had passed
-	 * may have called in vain: look again before going to sleep.
+	 * Waiting for a reaper resets our latch, so we may have missed a call
+	 * from a database that we had passed already: look again before sleeping.
 	 */
 	return ran ? 0 : sleep;
 }
@@ -214,7 +215,7 @@ dlock_launcher_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
-	/* leases of earlier runs are counted from here */
+	/* leases of earlier runs count from this moment */
 	(void) dlock_clock_started();
 
 	before_shmem_exit(say_goodbye, (Datum) 0);
@@ -237,6 +238,6 @@ dlock_launcher_main(Datum arg)
 		}
 	}
 
-	/* with 0 the postmaster would not start us again */
+	/* after exit code 0 the postmaster would not restart us */
 	proc_exit(1);
 }

@@ -146,7 +146,7 @@ add_row(Try *try)
 		return false;
 	}
 
-	/* ours, so its version is the next, and its time begins */
+	/* the place is ours: draw the version, and start the lease now */
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
 	dlock_write_end_insert(&insertion, grant.version, grant.acquired_at);
@@ -156,7 +156,7 @@ add_row(Try *try)
 	return true;
 }
 
-/* Renew a grant, as it is asked for now or for its own TTL. */
+/* Renew a grant: a repeated acquire replaces it, a refresh extends it. */
 static DlockWrite
 renew(Try *try, DlockRow *row, int64 now, int change)
 {
@@ -217,12 +217,12 @@ apply(Try *try, DlockRow *row, DlockAction action, int64 now, int change)
 			break;
 	}
 
-	/* nothing but the lock on the row, which stands in others' way */
+	/* only the row is locked; that blocks others until we end */
 	dlock_xact_end_change(change, true, false, DLOCK_NEVER);
 	return DLOCK_WROTE_LAZY;
 }
 
-/* Steps 3 to 5 for a row that there is.  False: look again. */
+/* Steps 3 to 5 for a key that has a row.  False: look again. */
 static bool
 change_row(Try *try, DlockVerdict verdict)
 {

@@ -1,22 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * reaper.c
- *	  One visit to one database: tells the holders who were asked to yield,
- *	  and makes a pass over the locks.
+ *	  A visit to one database: notifies the holders that have been asked to
+ *	  yield, and makes a pass over the locks.
  *
- * A pass reads the table from where the last one stopped, and asks the engine
- * to remove what has expired, and what has been free for so long that nobody
- * seems to want it again.  It goes through the same door as everybody: the
- * engine finds the row anew, decides, and skips what is in use.
+ * A pass reads the table from where the last one stopped.  It asks the engine
+ * to remove the rows that have expired, and those that have been free for a
+ * long time.  The engine treats this like any other request: it finds the row
+ * again, decides, and skips a row that is in use.
  *
- * Deletions come in batches, each a transaction of its own that commits
- * without waiting for anything; an acquire that meets such a row waits for it
- * (see lock.c), so it must not do anything that may block.  Notifications
- * are therefore sent in a transaction after it: a notifying transaction
- * queues up for a lock behind every other one.
+ * Rows are deleted in batches.  Each batch is a separate transaction, whose
+ * commit waits for nothing.  An acquire that meets a row that is being deleted
+ * waits for that transaction (see lock.c), so the transaction must not do
+ * anything that can block.  Notifications are therefore sent in a transaction
+ * after it, because a transaction that notifies waits for a lock that all such
+ * transactions share.
  *
- * A pass is short, and the next one starts no sooner than its cost allows:
- * a table of millions in which nothing expires costs a twentieth of a core.
+ * A pass is short.  The pause before the next one depends on what the pass has
+ * cost: a table with millions of rows of which none expires costs a twentieth
+ * of a core.
  *
  *-------------------------------------------------------------------------
  */
@@ -50,9 +52,9 @@
 
 #define BATCH_ROWS		200
 #define BATCH_BLOCKS	2000
-#define PASS_US			INT64CONST(1000000) /* leave after this long */
-#define REST_BATCH		1		/* rest this many times a batch's length */
-#define REST_PASS		19		/* ... a pass's length if it found nothing */
+#define PASS_US			INT64CONST(1000000) /* stop after this long */
+#define REST_BATCH		1		/* rest for so many times the batch's time */
+#define REST_PASS		19		/* ... the pass's time if it found nothing */
 
 /* What one batch has found. */
 typedef struct Batch
@@ -61,7 +63,7 @@ typedef struct Batch
 	char	   *keys[BATCH_ROWS + MaxHeapTuplesPerPage];
 	int			keylens[BATCH_ROWS + MaxHeapTuplesPerPage];
 	int64		now;
-	int64		next;			/* lease time at which a row seen falls due */
+	int64		next;			/* lease time at which the next row is due */
 	MemoryContext per_row;
 	MemoryContext kept;
 } Batch;
@@ -131,8 +133,8 @@ notify_asked(DlockDatabase *db)
 }
 
 /*
- * One batch from the given block on.  Returns the block to go on with, or
- * InvalidBlockNumber if the table is done or not there.
+ * Run one batch from the given block on.  Returns the block where the next one
+ * starts, or InvalidBlockNumber at the end of the table or if there is none.
  */
 static BlockNumber
 run_batch(DlockDatabase *db, BlockNumber start, int *removed)
@@ -216,7 +218,7 @@ run_pass(DlockDatabase *db)
 	int64		pause;
 	int			removed = 0;
 
-	/* what is reported from here on counts for the next pass */
+	/* what backends report from here on is for the next pass */
 	dlock_database_set_due(db, DLOCK_NEVER);
 	if (db->progress.next_block == 0)
 		db->progress.next_due = DLOCK_NEVER;
@@ -241,7 +243,7 @@ run_pass(DlockDatabase *db)
 		pause = Max(pause, worked * REST_PASS);
 	db->progress.not_before = dlock_clock_now() + pause;
 
-	/* the rest of the table is due; the whole, when its first row is */
+	/* the rest of the table is due now; the whole when its first row is due */
 	if (db->progress.next_block != 0)
 		dlock_database_want_reaper(dlock_clock_now());
 	else if (db->progress.next_due != DLOCK_NEVER)
@@ -258,7 +260,7 @@ dlock_reaper_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(db->dboid, InvalidOid, 0);
 
-	/* whoever drops or rewrites the table is not kept waiting, nor are we */
+	/* do not wait long for a command that drops or rewrites the table */
 	SetConfigOption("lock_timeout", "1s", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_OVERRIDE);

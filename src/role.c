@@ -3,25 +3,25 @@
  * role.c
  *	  The role that an operation is judged by.
  *
- * A grant belongs to the role that is current when it is made, and is at the
- * disposal of that role alone.  Ordinarily that is GetUserId().  A referential
- * action is the exception: PostgreSQL runs the DELETE or UPDATE that it makes
- * of a cascade as the owner of the referencing table.  A fence on that table
- * would then accept the owner's lock from every role that may delete from the
- * referenced table, and reject that role's own lock.  So within a referential
- * action the role that issued the statement counts.
+ * A grant belongs to the role that is current when it is made, and only that
+ * role can use it.  The current role is normally GetUserId().  Referential
+ * actions are the exception: PostgreSQL runs the DELETE or UPDATE of a cascade
+ * as the owner of the referencing table.  If a fence on that table judged the
+ * owner, it would accept the owner's lock from every role that may delete from
+ * the referenced table, and reject the lock of that role.  So within a
+ * referential action the role that issued the statement counts.
  *
  * PostgreSQL keeps that role in a local variable of its referential triggers.
  * These are AFTER triggers, which run in ExecutorFinish() of the statement
- * (referential actions cannot be deferred), so we note the current role there.
- * That we are inside such an action shows in the security context: nothing but
+ * (referential actions cannot be deferred), so we record the current role
+ * there.  The security context shows whether we are inside such an action: only
  * ri_triggers.c sets SECURITY_NOFORCE_RLS.
  *
- * AFTER triggers of the referencing table run at the end of the statement,
- * too, in PostgreSQL 15 to 17 as the role that issued it, from 18 on as the
- * role that was current when the trigger was queued: the owner again.  One
- * that was deferred runs at the commit, and there the role of the session
- * counts, as SET ROLE left it.
+ * AFTER triggers of the referencing table also run at the end of the statement.
+ * In PostgreSQL 15 to 17 they run as the role that issued it.  From 18 on they
+ * run as the role that was current when the trigger was queued, which is the
+ * owner again.  A deferred trigger runs at commit.  There the role of the
+ * session counts, as set by SET ROLE.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,7 +32,7 @@
 
 #include "role.h"
 
-/* of the statement whose AFTER triggers are running, else InvalidOid */
+/* who issued the statement whose AFTER triggers are running, or InvalidOid */
 static Oid	issuer = InvalidOid;
 
 static ExecutorFinish_hook_type prev_ExecutorFinish = NULL;

@@ -145,7 +145,7 @@ dlock_row_check_table(Relation heap)
 	if (heap->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
 		table_changed(_("It is unlogged, so a crash would empty it."));
 	if (desc->natts != Natts_dlock)
-		table_changed(_("It has another number of columns."));
+		table_changed(_("It has a different number of columns."));
 	for (int i = 0; i < Natts_dlock; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
@@ -154,7 +154,7 @@ dlock_row_check_table(Relation heap)
 			att->attnotnull != (i < Anum_owner - 1) ||
 			(i == Anum_key - 1 && (att->attstorage != TYPSTORAGE_PLAIN ||
 								   att->attcollation != C_COLLATION_OID)))
-			table_changed(psprintf(_("Column %d has another definition."), i + 1));
+			table_changed(psprintf(_("Column %d has a different definition."), i + 1));
 	}
 }
 

@@ -20,10 +20,11 @@
 #include "scan.h"
 
 /*
- * Visit every row that the snapshot shows, from the given block on, for so many
- * blocks or until the visitor has enough.  Return the block to go on with, or
- * InvalidBlockNumber at the end.  The visitor is called without a buffer lock.
- * The tuples are copies in the current memory context, which the caller resets.
+ * Visit every row that the snapshot shows, from the given block on, for at most
+ * the given number of blocks or until the visitor has enough.  Return the block
+ * to continue with, or InvalidBlockNumber at the end.  The visitor is called
+ * without a buffer lock.  The tuples are copies in the current memory context,
+ * which the caller resets.
  */
 BlockNumber
 dlock_scan(const DlockStore *store, Snapshot snapshot, BlockNumber start,

@@ -1,19 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * session.c
- *	  The grants that end with this connection: a list of them.
+ *	  The list of grants that end with this connection.
  *
  * A backend remembers the keys that it was granted for its session, so that
- * session_end.c can release them.  What is remembered need not be true (the
- * grant may have been rolled back, released, or have expired): the release
- * names the process, which is in the row, and finds out.  No version is
- * remembered, because a rollback may bring back the one before.
+ * session_end.c can release them.  An entry may be out of date, because the
+ * grant may have been rolled back, released, or have expired.  That does no
+ * harm: the release names the process, which is stored in the row.  No version
+ * is remembered, because a rollback may restore the one before.
  *
- * Where nothing can be done on the way out, the row tells: if the run of the
- * server is the same and there is no such process, the grant counts for
- * nothing (store.c).  After a crash of the server it is like any lease: the
- * standby that was promoted cannot tell the end of the old primary from one
- * that is only cut off and whose session goes on.
+ * If a backend cannot release its grants when it exits, the row still shows
+ * that they have ended: the run of the server is the same, and there is no such
+ * process (row.c).  After a crash of the server such a grant is an ordinary
+ * lease.  A promoted standby cannot tell an old primary that has ended from one
+ * that is only cut off and whose sessions continue.
  *
  *-------------------------------------------------------------------------
  */
@@ -35,8 +35,8 @@ dlock_session_init(pg_on_exit_callback at_exit)
 }
 
 /*
- * To be called before a wait begins: callbacks for the exit are a stack, and
- * the one that leaves the queue must be the last.
+ * Call this before a wait begins.  Exit callbacks run in reverse order, and the
+ * one that leaves the queue must be registered last.
  */
 void
 dlock_session_prepare(void)
@@ -73,7 +73,7 @@ dlock_session_add(const DlockKey *key, Oid role)
 	grant->released = false;
 }
 
-/* We released this key; that counts once it is committed. */
+/* We released this key.  It is forgotten when that commits. */
 void
 dlock_session_released(const DlockKey *key)
 {
@@ -89,7 +89,7 @@ dlock_session_released(const DlockKey *key)
 	}
 }
 
-/* At the end of a transaction, or the rollback of a part of one. */
+/* At the end of a transaction or the rollback of a subtransaction. */
 void
 dlock_session_at_end(bool committed)
 {
@@ -120,7 +120,7 @@ dlock_session_any(void)
 	return grants != NULL && hash_get_num_entries(grants) > 0;
 }
 
-/* A copy of the list, which stays as it is while its grants are released. */
+/* A copy of the list, which does not change while its grants are released. */
 DlockSessionGrant *
 dlock_session_list(int *n)
 {

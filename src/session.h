@@ -14,8 +14,8 @@
 
 typedef struct DlockSessionGrant
 {
-	uint64		hash;			/* of the key; of two with the same, one is
-								 * remembered */
+	uint64		hash;			/* of the key; if two keys have the same hash,
+								 * only one is remembered */
 	char	   *key;
 	int			keylen;
 	Oid			role;

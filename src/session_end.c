@@ -3,11 +3,11 @@
  * session_end.c
  *	  Releasing the grants that end with this connection.
  *
- * They are released when the backend exits, however it does: the client says
- * goodbye or vanishes, or the backend is terminated.  They are also released
- * by DISCARD ALL, as session-level advisory locks are: a pooler runs it before
- * it gives the connection to another client.  dlock_release_session() does the
- * same by hand.
+ * They are released when the backend exits for any reason: the client
+ * disconnects or vanishes, or the backend is terminated.  DISCARD ALL releases
+ * them, too, as it does session-level advisory locks, because a pooler runs it
+ * before it gives the connection to another client.  dlock_release_session()
+ * does the same on request.
  *
  *-------------------------------------------------------------------------
  */
@@ -28,10 +28,10 @@
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 
 /*
- * Release all, and return how many that were.  A backend that exits cannot
- * wait for another transaction that is using a row (a fence, say), and need
- * not: without its process the grant counts for nothing.  One that stays has
- * to wait.
+ * Release all of them and return how many there were.  A backend that exits
+ * cannot wait for another transaction that is using a row, such as a fence.  It
+ * does not need to, because the grant is not live without its process.  A
+ * backend that continues has to wait.
  */
 int
 dlock_session_end_release(bool wait)
@@ -46,7 +46,7 @@ dlock_session_end_release(bool wait)
 
 	PushActiveSnapshot(GetTransactionSnapshot());
 
-	/* the extension may have been dropped; then so were the grants */
+	/* if the extension has been dropped, so have the grants */
 	if (dlock_store_open(&store, true, true))
 	{
 		dlock_store_close(&store, true);

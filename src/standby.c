@@ -1,15 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * standby.c
- *	  The standbys of this server: which there are, and who confirms commits.
+ *	  The standbys of this server, and which of them confirm commits.
  *
  * Everything is read from the shared memory of the WAL senders, as
- * pg_stat_replication does it.  It may be out of date a moment later: a
- * standby that goes away between a look and the commit makes that commit wait.
+ * pg_stat_replication does.  It may be out of date a moment later.  If a standby
+ * goes away between our look and the commit, that commit waits.
  *
- * A standby that has flushed more than we have written is none of ours: an
- * old primary that was connected without pg_rewind, or we are a copy that was
- * restored.  PostgreSQL believes what it confirms.  Here it does not count.
+ * A standby that has flushed more than we have written does not follow us.  It
+ * is an old primary that was connected without pg_rewind, or we are a restored
+ * copy.  PostgreSQL believes what such a standby confirms; dlock does not count
+ * it.
  *
  *-------------------------------------------------------------------------
  */
@@ -52,16 +53,16 @@ dlock_standby_look(DlockSync *sync)
 		return;
 
 	/*
-	 * We know the setting from our own configuration, but it is the
-	 * checkpointer that makes commits wait.  In the midst of a checkpoint it
-	 * may hear of a change much later than we do.
+	 * We know the setting from our own configuration, but the checkpointer is
+	 * what makes commits wait.  During a checkpoint it may read a change much
+	 * later than we do.
 	 */
 	sync->in_effect = max_wal_senders > 0 && dlock_commits_wait();
 	sync->quorum = SyncRepConfig->syncrep_method == SYNC_REP_QUORUM;
 	sync->required = SyncRepConfig->num_sync;
 	n = SyncRepGetCandidateStandbys(&standbys);
 
-	/* after the positions of the standbys, or they might rightly be ahead */
+	/* read this after the positions of the standbys, or they could be ahead */
 	flushed = GetFlushRecPtr(NULL);
 	for (int i = 0; i < n; i++)
 	{
@@ -74,9 +75,9 @@ dlock_standby_look(DlockSync *sync)
 }
 
 /*
- * dlock.require_sync: refuse to grant what a failover would lose.  A standby
- * may still go away between here and the commit; that commit then waits for
- * it, and is not acknowledged.
+ * dlock.require_sync: refuse a grant that a failover would lose.  A standby
+ * may still go away between this check and the commit.  Then that commit waits
+ * for it and is not acknowledged.
  */
 void
 dlock_standby_require(void)
@@ -103,12 +104,12 @@ dlock_standby_require(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("could not grant a lock: commits do not wait for a synchronous standby yet"),
-				 errdetail("\"dlock.require_sync\" is on; the server has not yet taken over the new \"synchronous_standby_names\"."),
+				 errdetail("\"dlock.require_sync\" is on; the server has not applied the new \"synchronous_standby_names\" yet."),
 				 errhint("Try again in a moment.")));
 	if (sync.strangers > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot grant a lock: a synchronous standby has another history"),
+				 errmsg("cannot grant a lock: a synchronous standby has a different history"),
 				 errdetail("\"dlock.require_sync\" is on; %d of the synchronous standbys have WAL that this server has not written.",
 						   sync.strangers),
 				 errhint("Stop that standby and rebuild it with pg_rewind or pg_basebackup.")));
@@ -131,9 +132,9 @@ later_first(const void *a, const void *b)
 }
 
 /*
- * What as many standbys as are required have flushed, or invalid.  Not what
- * the WAL senders remember of it, which they do only while a setting asks
- * for it, and so know nothing for some seconds after it was changed.
+ * The position up to which enough standbys have flushed, or invalid.  The WAL
+ * senders keep such a position, too, but only while the setting is in effect,
+ * so for some seconds after it was changed they do not know it.
  */
 static XLogRecPtr
 confirmed_lsn(void)
@@ -152,8 +153,8 @@ confirmed_lsn(void)
 }
 
 /*
- * Is the WAL up to there confirmed, or will it be within that time?  No clock
- * of another machine comes into it.
+ * Is the WAL up to this position confirmed, or will it be within this time?
+ * No clock of another machine is involved.
  */
 bool
 dlock_standby_confirms(XLogRecPtr lsn, int timeout_ms)
@@ -202,7 +203,7 @@ state_of(WalSndState state)
 	return "in an unknown state";
 }
 
-/* Those who take base backups and logical changes are among them. */
+/* The list includes clients that take base backups or logical changes. */
 DlockStandby *
 dlock_standby_list(int *count)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * standby.h
- *	  The standbys of this server: which there are, and who confirms commits.
+ *	  The standbys of this server, and which of them confirm commits.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,11 +14,11 @@
 typedef struct DlockSync
 {
 	bool		defined;		/* synchronous_standby_names is not empty */
-	bool		in_effect;		/* and commits wait for those */
+	bool		in_effect;		/* and commits wait for these */
 	bool		quorum;			/* ANY, rather than FIRST */
 	int			required;		/* how many must confirm */
-	int			confirming;		/* how many could */
-	int			strangers;		/* how many would, and must not be believed */
+	int			confirming;		/* how many can */
+	int			strangers;		/* how many have WAL that is not ours */
 } DlockSync;
 
 /* A standby that is connected. */
@@ -28,7 +28,7 @@ typedef struct DlockStandby
 	const char *state;			/* "streaming" and so on */
 	const char *role;			/* "sync", "quorum", "potential", "async" */
 	bool		streaming;
-	bool		stranger;		/* it has WAL that we have not */
+	bool		stranger;		/* it has WAL that we have not written */
 	XLogRecPtr	flushed;		/* what it has confirmed, or invalid */
 } DlockStandby;
 

@@ -3,13 +3,12 @@
  * subscriber.c
  *	  Keeps logical replication from writing to dlock.locks.
  *
- * A publication FOR ALL TABLES carries the rows of dlock.locks.  On a
- * subscriber that has dlock too, the worker that applies them would overwrite
- * and delete grants of that server, behind the back of everything that makes
- * a grant one: the row locks, the versions, the queue.
+ * A publication FOR ALL TABLES contains the rows of dlock.locks.  On a
+ * subscriber that also has dlock, the apply worker would overwrite and delete
+ * grants of that server, without regard to row locks, versions and the queue.
  *
- * The worker fires triggers that are enabled always, and those only.  Restoring
- * a dump fires them too, and is let through.
+ * The apply worker fires only triggers that are enabled ALWAYS.  Restoring a
+ * dump fires them, too, and is allowed.
  *
  *-------------------------------------------------------------------------
  */

@@ -3,19 +3,19 @@
  * trigger.c
  *	  dlock_fence_trigger(): the fence as a trigger of a user's table.
  *
- * A writer that forgot the fence, or that has lost the lock, is rejected by
- * the table itself.  The arguments are templates, in which {column} stands
- * for a column of the row and everything else for itself:
+ * With this trigger, the table itself rejects a writer that did not call the
+ * fence or that has lost the lock.  The arguments are templates, in which
+ * {column} stands for the value of a column of the row:
  *
  *	dlock_fence_trigger('invoice:{id}')				token from dlock.token
  *	dlock_fence_trigger('invoice:{id}', '{token}')	token from a column
  *	dlock_fence_trigger('nightly-import')			one lock for the table
  *
- * A brace that is meant is doubled.  An UPDATE that moves a row from one key
- * to another would have to hold both, with one token, and is rejected.
+ * A literal brace is doubled.  An UPDATE that moves a row from one key to
+ * another is rejected, because it would need both locks and has only one token.
  *
- * keytext.c says what text stands for a value, role.c by which role a write is
- * judged that a referential action makes.
+ * keytext.c turns a value into text.  role.c says which role counts when a
+ * referential action writes.
  *
  *-------------------------------------------------------------------------
  */
@@ -145,7 +145,7 @@ find_token(const TriggerData *data, HeapTuple row)
 				 errhint("Acquire the lock, and in the transaction that writes run "
 						 "SET LOCAL dlock.token = '<the version>'.")));
 
-	/* what no version can be is a token that fits no lock */
+	/* a token that cannot be a version fits no lock */
 	errno = 0;
 	version = strtoi64(token, &end, 10);
 	if (errno != 0 || *end != '\0')
@@ -167,13 +167,13 @@ find_key(const TriggerData *data, HeapTuple row)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("the lock key of this row of table \"%s\" is null",
 						RelationGetRelationName(data->tg_relation)),
-				 errdetail("Trigger \"%s\" makes it of \"%s\".",
+				 errdetail("Trigger \"%s\" builds it from \"%s\".",
 						   trigger->tgname, trigger->tgargs[0])));
 	dlock_args_check_key(key, strlen(key));
 	return key;
 }
 
-/* Would the trigger fence what it is made for? */
+/* Is the trigger defined so that it can fence? */
 static void
 check_trigger(const TriggerData *data)
 {
@@ -186,7 +186,7 @@ check_trigger(const TriggerData *data)
 						trigger->tgname),
 				 errhint("For instance: EXECUTE FUNCTION dlock_fence_trigger('invoice:{id}').")));
 
-	/* it would have to write the row, which is not a fence's business */
+	/* such a trigger would have to write the row itself */
 	if (TRIGGER_FIRED_INSTEAD(data->tg_event))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
@@ -237,7 +237,7 @@ dlock_fence_trigger(PG_FUNCTION_ARGS)
 			ereport(ERROR,
 					(errcode(ERRCODE_DLOCK_FENCED),
 					 errmsg("cannot move a row from lock \"%s\" to lock \"%s\"", old, key),
-					 errhint("Delete it while holding the one, and insert it while holding the other.")));
+					 errhint("Delete the row while holding the first lock, and insert it while holding the second.")));
 	}
 
 	return PointerGetDatum(result);

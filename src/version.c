@@ -3,22 +3,22 @@
  * version.c
  *	  The versions of grants, which are the fencing tokens.
  *
- * A version is drawn from a sequence while the row is exclusively ours (its
- * tuple lock, or the partition lock for a new row), so the versions of one
- * key rise in the order in which its grants were won.  The record of the
- * sequence precedes that of the commit in WAL: a grant that survives a crash
- * takes its version with it.
+ * A version is drawn from a sequence while the row is exclusively ours (by its
+ * tuple lock, or the partition lock for a new row), so the versions of a key
+ * rise in the order in which its grants were won.  In WAL the record of the
+ * sequence precedes that of the commit, so a grant that survives a crash takes
+ * its version with it.
  *
- * What does not survive is another matter.  A standby that missed the last
- * commits, a restored dump or a point-in-time recovery would give out again
- * what the old primary has given out already.  So the database remembers, in
- * a second sequence, the incarnation that last drew a version, and in any
- * other incarnation the versions leap ahead by 2^32 first.  A sequence rather
- * than a row, because it is not transactional: nobody waits for anybody.
+ * Versions that were drawn for lost grants must not be drawn again.  That could
+ * happen on a standby that missed the last commits, in a restored dump, or after
+ * a point-in-time recovery.  So the database records in a second sequence the
+ * incarnation that last drew a version, and in any other incarnation the
+ * versions first leap ahead by 2^32.  It uses a sequence rather than a row
+ * because a sequence is not transactional: no process waits for another.
  *
- * Two standbys that were both promoted, by mistake, are on timelines with the
- * same number, and leap from the same version.  So that a token of the one is
- * none of the other's, the leap is longer by a random number of 32 bits.
+ * Two standbys that were both promoted by mistake are on timelines with the
+ * same number and leap from the same version.  A random number of 32 bits is
+ * added to the leap, so that a token of one is not a token of the other.
  *
  * An incarnation is the system identifier, the timeline, the database and the
  * table.  The last two tell apart a database that was dropped and restored
@@ -67,15 +67,16 @@ current_incarnation(const DlockStore *store)
 	id.database = MyDatabaseId;
 	id.table = RelationGetRelid(store->heap);
 
-	/* a positive bigint, for the sequence's sake */
+	/* the sequence needs a positive bigint */
 	hash = hash_bytes_extended((unsigned char *) &id, sizeof(id), 0) >> 1;
 	return hash == 0 ? 1 : hash;
 }
 
 /*
- * Runs as the sequences' owner, whose rights it needs, and who is the one
- * that installed the extension: a superuser.  So every name in the queries is
- * qualified, operators too: the search_path is the caller's.
+ * This runs as the owner of the sequences, because it needs that role's
+ * privileges.  The owner is a superuser, the one that installed the extension,
+ * and the search_path is the caller's.  So every name in the queries is
+ * qualified, including operators.
  */
 static void
 leap_if_new(const DlockStore *store, uint64 incarnation)
@@ -98,9 +99,8 @@ leap_if_new(const DlockStore *store, uint64 incarnation)
 	SPI_connect();
 
 	/*
-	 * A sequence that was never used belongs to a fresh installation.  The
-	 * leap comes first: a crash in between makes us leap twice, and that is
-	 * harmless.
+	 * If the sequence was never used, this is a new installation.  The leap
+	 * comes first: a crash in between makes us leap twice, which is harmless.
 	 */
 	if (SPI_execute_with_args("SELECT pg_catalog.setval('dlock.versions',"
 							  " v.last_value OPERATOR(pg_catalog.+) $2)"
@@ -117,9 +117,9 @@ leap_if_new(const DlockStore *store, uint64 incarnation)
 }
 
 /*
- * To be called before the row is made ours: makes sure that the versions are
- * this incarnation's, and takes the lock on the sequence, so that drawing
- * under an LWLock does not wait for a heavyweight one.
+ * Call this before the row is made ours.  It makes sure that the versions are
+ * those of this incarnation, and locks the sequence, so that drawing a version
+ * under an LWLock does not wait for a heavyweight lock.
  */
 void
 dlock_version_prepare(const DlockStore *store)
@@ -133,8 +133,9 @@ dlock_version_prepare(const DlockStore *store)
 		return;
 
 	/*
-	 * One at a time, and not until the end of the transaction: what is done
-	 * here is not undone by a rollback.
+	 * One process at a time.  The lock is released at once rather than at the
+	 * end of the transaction, because a rollback does not undo what is done
+	 * here.
 	 */
 	LockRelationOid(store->incarnation, ShareUpdateExclusiveLock);
 	if (db == NULL || pg_atomic_read_u64(&db->incarnation) != incarnation)
@@ -147,8 +148,8 @@ dlock_version_prepare(const DlockStore *store)
 }
 
 /*
- * Load what drawing a version needs to know of the sequence, so that it reads
- * no catalog under an LWLock.  What is loaded stays until the next heavyweight
+ * Load what drawing a version needs to know about the sequence, so that it
+ * reads no catalog under an LWLock.  It stays loaded until the next heavyweight
  * lock is taken.
  */
 void
@@ -164,8 +165,8 @@ dlock_version_load(const DlockStore *store)
 }
 
 /*
- * The one row of a sequence, which belongs to no transaction.  Without a
- * snapshot and its predicate locks, and without a right to the sequence.
+ * Read the one row of a sequence, which belongs to no transaction.  This needs
+ * no snapshot, takes no predicate lock and checks no privilege.
  */
 static bool
 read_sequence(Oid relid, int64 *last)
@@ -188,7 +189,7 @@ read_sequence(Oid relid, int64 *last)
 	return is_called;
 }
 
-/* Where the versions stand.  A standby always leaps when it is promoted. */
+/* The current state of the versions.  A promoted standby always leaps. */
 void
 dlock_version_look(const DlockStore *store, bool in_recovery,
 				   DlockVersions *versions)

@@ -10,10 +10,10 @@
 
 #include "store.h"
 
-/* Where the versions of a database stand. */
+/* The state of the versions of a database. */
 typedef struct DlockVersions
 {
-	bool		drawn;			/* has there ever been one? */
+	bool		drawn;			/* has a version ever been drawn? */
 	int64		last;
 	bool		leaps;			/* the next one leaps ahead first */
 } DlockVersions;

@@ -3,10 +3,10 @@
  * views.c
  *	  The functions behind the views dlock_locks and dlock_waiters.
  *
- * Shows the newest committed state and our own changes, not the state of the
- * transaction's snapshot: like every decision about a lock, it is about now.
- * Anybody may see that a key is held, by which role and until when; the owner
- * and the value are for members of that role.
+ * The views show the newest committed state and our own changes, whatever the
+ * transaction's snapshot, because every decision about a lock uses that state,
+ * too.  Any role can see that a key is held, by which role and until when.  Only
+ * members of that role see the owner and the value.
  *
  *-------------------------------------------------------------------------
  */
@@ -47,7 +47,7 @@ typedef struct Show
 	DlockWaiter asking;
 } Show;
 
-/* owner and value are for members of the role */
+/* Only members of the role see owner and value. */
 static bool
 may_see(bool sees_all, Oid role)
 {
@@ -61,8 +61,8 @@ sees_all_stats(void)
 }
 
 /*
- * The script of an older version knows fewer columns, which are the first ones.
- * One of a newer version knows more, which this library cannot fill.
+ * The script of an older version knows only the first columns.  That of a newer
+ * version may have columns that this library cannot fill.
  */
 static void
 check_columns(const ReturnSetInfo *rsinfo, int known)
@@ -180,7 +180,7 @@ dlock_locks_shown(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* How many stand before this one for the same key. */
+/* How many waiters of the same key come before this one. */
 static int
 count_before(const DlockWaiter *waiters, int i)
 {

@@ -102,7 +102,7 @@ bucket_list(uint64 hash)
 	return &queue->buckets[bucket_number(hash)];
 }
 
-/* An owner as waiters know it. */
+/* The hash of an owner, as stored in the queue; 0 if there is none. */
 uint64
 dlock_wait_owner(const char *owner)
 {
@@ -315,8 +315,8 @@ dlock_wait_leave(bool granted)
 }
 
 /*
- * To be called before each look at the row.  Returns how many stand before
- * us; with none it is our turn.
+ * Call this before each look at the row.  Returns how many waiters come before
+ * us; if there are none, we have the turn.
  */
 int
 dlock_wait_rearm(void)

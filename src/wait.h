@@ -17,12 +17,12 @@
 typedef enum DlockWaitKind
 {
 	DLOCK_WAIT_TURN,			/* for the lock */
-	DLOCK_WAIT_CHANGE			/* for another version; has no place in line */
+	DLOCK_WAIT_CHANGE			/* for another version; never has the turn */
 } DlockWaitKind;
 
 /*
- * One that a waiter waits for: a process, or, if none is known, the role and
- * owner of a lease.
+ * What a waiter waits for: a process, or, if none is known, the role and owner
+ * of a lease.
  */
 typedef struct DlockBlocker
 {

@@ -144,7 +144,7 @@ replace(const DlockStore *store, const DlockKey *key, DlockRow *row,
 	CommandCounterIncrement();
 }
 
-/* A new grant in the place of a free or expired one. */
+/* A new grant in place of a free row or of another grant. */
 void
 dlock_write_grant(const DlockStore *store, const DlockKey *key, DlockRow *row,
 				  const DlockGrant *grant)

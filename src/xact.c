@@ -4,14 +4,14 @@
  *	  What dlock does at the end of a transaction: how durable its commit is,
  *	  and which waiters it wakes.
  *
- * A grant must be durable before the client hears of it.  A release need not
- * be: WAL is sequential, so the flush of any later grant carries it along, and a
- * release that is lost only leaves the lock until its TTL.  Nor need a renewal
- * be, because after a crash a lease lasts one full TTL from the start.  There
- * are two exceptions.  A renewal that lengthens the TTL must be durable, so that
- * the row that survives knows the longer one.  And if a synchronous standby is
- * configured, every renewal must wait for it: a primary that is cut off must
- * not go on extending leases that the promoted standby has let expire.
+ * A grant must be durable before the client hears of it.  A release may be lost:
+ * WAL is sequential, so the flush of any later grant includes it, and if it is
+ * lost, the lock only stays until its TTL ends.  A renewal may be lost, too,
+ * because after a crash a lease lasts one full TTL from the start.  There are
+ * two exceptions.  A renewal with a longer TTL must be durable, so that the row
+ * that survives has the longer TTL.  And if a synchronous standby is configured,
+ * every renewal must wait for it: a primary that is cut off must not continue to
+ * extend leases that the promoted standby has let expire.
  *
  * So at PRE_COMMIT, and for this transaction alone, synchronous_commit is
  * raised if the transaction contains a grant, and turned off if its only writes
@@ -19,10 +19,10 @@
  * writes: the transaction had no id before our first write, and the backend has
  * written no WAL but ours since then.  In doubt nothing is lowered.
  *
- * Every key that a transaction is about to change is noted first, so that
- * those that wait for it are woken at the end, however the transaction ends.
- * When the callbacks for COMMIT and ABORT run, the outcome is visible to all,
- * and nothing may fail any more: they only set latches.
+ * Every key that a transaction is about to change is noted first, so that its
+ * waiters are woken at the end, however the transaction ends.  When the
+ * callbacks for COMMIT and ABORT run, the outcome is visible to all processes
+ * and nothing may fail, so they only set latches.
  *
  *-------------------------------------------------------------------------
  */
@@ -45,17 +45,17 @@
 /* of the current transaction */
 static struct
 {
-	bool		touched;		/* a lock operation was here */
-	bool		had_xid;		/* before it, something else was written */
+	bool		touched;		/* a lock operation has run */
+	bool		had_xid;		/* something was written before it */
 	int			wrote;			/* DlockWrite bits */
 	int64		wal_first;		/* WAL records before the first operation */
 	int64		wal_enter;		/* ... before the current operation */
 	int64		wal_ours;		/* WAL records of our operations */
 	int			lowered_from;	/* what synchronous_commit was, if lowered */
-	int64		due;			/* the reaper is wanted then; 0 = it is not */
+	int64		due;			/* when the reaper is wanted; 0 = it is not */
 }			xact;
 
-/* its changes, in order; memory is kept for the next one */
+/* its changes, in order; the memory is kept for the next transaction */
 typedef struct Noted
 {
 	DlockChange change;
@@ -89,8 +89,8 @@ dlock_xact_leave(DlockWrite wrote)
 }
 
 /*
- * We are about to change this key.  Until dlock_xact_end_change() says what
- * became of it, the end of the transaction wakes everyone that waits for it.
+ * We are about to change this key.  Unless dlock_xact_end_change() says what the
+ * change was, the end of the transaction wakes everything that waits for it.
  */
 int
 dlock_xact_begin_change(uint64 hash)
@@ -117,7 +117,7 @@ dlock_xact_begin_change(uint64 hash)
 	return nchanges++;
 }
 
-/* It was not changed after all. */
+/* The key was not changed after all. */
 void
 dlock_xact_cancel_change(int change)
 {
@@ -125,7 +125,7 @@ dlock_xact_cancel_change(int change)
 	nchanges = change;
 }
 
-/* What became of it, and so what its commit means to waiters. */
+/* What the change was, and so what its commit means to waiters. */
 void
 dlock_xact_end_change(int change, bool wakes_turn, bool wakes_change,
 					  int64 expires)
@@ -136,7 +136,7 @@ dlock_xact_end_change(int change, bool wakes_turn, bool wakes_change,
 	this->change.wakes_change = wakes_change;
 	this->change.expires = expires;
 
-	/* a trigger fences the same key for every row: once is enough */
+	/* a trigger may fence the same key for every row: note it once */
 	if (change > 0 && memcmp(this, this - 1, sizeof(Noted)) == 0)
 		dlock_xact_cancel_change(change);
 }
@@ -156,8 +156,8 @@ wake_waiters(int first, bool rolled_back)
 }
 
 /*
- * The reaper hears of it at commit.  A visit before that would find no row, and
- * would be the last one.
+ * The reaper is told at commit.  A visit before that would find no row, and no
+ * other visit would follow.
  */
 void
 dlock_xact_want_reaper(int64 when)
@@ -174,9 +174,9 @@ wrote_only_ours(void)
 }
 
 /*
- * For this transaction alone: AtEOXact_GUC() undoes it.  It has to be set in
- * this way because an assign hook tells the wait for the standby what to wait
- * for.
+ * For this transaction only: AtEOXact_GUC() undoes it.  It has to be set through
+ * set_config_option(), because an assign hook tells the wait for the standby
+ * what to wait for.
  */
 static void
 raise_synchronous_commit(void)
@@ -188,9 +188,9 @@ raise_synchronous_commit(void)
 
 /*
  * The assign hook does not matter to a commit that waits for nothing.  Every
- * release comes this way, so it avoids the machinery of settings, which visits
- * all of them at the end.  The value is put back when the transaction ends,
- * unless it has been changed meanwhile.
+ * release runs this, so it avoids set_config_option(), which makes the end of
+ * the transaction visit all settings.  The value is restored when the
+ * transaction ends, unless it has been changed meanwhile.
  */
 static void
 lower_synchronous_commit(void)
@@ -286,7 +286,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 
-	/* those of this subtransaction and its children are the last ones */
+	/* the changes of this subtransaction and its children come last */
 	while (first > 0 && changes[first - 1].subid >= mySubid)
 		first--;
 	wake_waiters(first, true);

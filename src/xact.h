@@ -13,7 +13,7 @@ typedef enum DlockWrite
 {
 	DLOCK_WROTE_NOTHING = 0,
 	DLOCK_WROTE_LAZY = 1 << 0,	/* may be lost in a crash */
-	DLOCK_WROTE_RENEWAL = 1 << 1,	/* may be lost unless a standby counts */
+	DLOCK_WROTE_RENEWAL = 1 << 1,	/* the same, unless a standby confirms */
 	DLOCK_WROTE_OTHER = 1 << 2, /* as durable as the session wants it */
 	DLOCK_WROTE_GRANT = 1 << 3	/* must be durable */
 } DlockWrite;

@@ -137,7 +137,7 @@ sub mixed
 		't', "$what: the first waits");
 	$start{$second}->();
 	is($lock->answer, 'ERROR 40P01', "$what: found");
-	like($lock->said, qr/Process $pid->{row} waits for a lock of PostgreSQL, blocked by process $pid->{lock}/,
+	like($lock->said, qr/Process $pid->{row} waits for a PostgreSQL lock, blocked by process $pid->{lock}/,
 		"$what: names the row lock");
 	like($lock->said, qr/Process $pid->{lock} waits for lock "$key", blocked by process $pid->{row}/,
 		"$what: names the key");

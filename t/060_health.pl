@@ -80,7 +80,7 @@ is(complaints($primary), '', 'no complaint');
 is(told($primary, 'synchronous_standby_names'), 'ok: standby: a commit with a grant waits for 1 of these', 'its names');
 is(told($primary, 'standbys'), 'ok: 1 streaming, 1 of 1 required are synchronous', 'its standbys');
 is(told($primary, 'standby "standby"'), 'ok: sync, streaming, 0 bytes behind', 'the one');
-like(told($primary, 'server'), qr/^ok: primary, timeline 1, accepts writes since 20/, 'what it is');
+like(told($primary, 'server'), qr/^ok: primary, timeline 1, accepting writes since 20/, 'what it is');
 
 # Who sees what.
 $primary->safe_psql('postgres', 'CREATE ROLE app; CREATE ROLE monitor IN ROLE pg_monitor');
@@ -117,7 +117,7 @@ my $receiver = pid_of($standby, 'walreceiver');
 kill 'STOP', $receiver;
 $primary->safe_psql('postgres', q{SET synchronous_commit = local; CREATE TABLE unconfirmed (n int)});
 like(told($primary, 'standbys'),
-	qr/^problem: 1 streaming, 1 of 1 required are synchronous, but what was written 1000 ms ago is not confirmed \(See whether the standby hangs/,
+	qr/^problem: 1 streaming, 1 of 1 required are synchronous, but WAL written 1000 ms ago is not confirmed \(Check whether the standby hangs/,
 	'a standby that hangs');
 like(told($primary, 'standby "standby"'), qr/^ok: sync, streaming, [1-9]\d* bytes behind$/, 'it is behind');
 kill 'CONT', $receiver;
@@ -148,7 +148,7 @@ isnt($primary->safe_psql('postgres', "SET dlock.require_sync = on; SELECT dlock_
 #
 
 $primary->safe_psql('postgres', "SELECT dlock_acquire('short', '1ms')");
-until_told($primary, 'reaper', qr/^ok: runs; was in this database at 20/, 'it was here');
+until_told($primary, 'reaper', qr/^ok: running; last visited this database at 20/, 'it was here');
 my $launcher = pid_of($primary, 'dlock launcher');
 kill 'TERM', $launcher;
 wait_until('there is another launcher', sub { return pid_of($primary, 'dlock launcher') != $launcher });
@@ -210,7 +210,7 @@ is(told($older, 'standby "ahead"'), 'problem: sync, streaming, with WAL that thi
 	'which one');
 fails_with(
 	$older, "SET dlock.require_sync = on; SELECT dlock_acquire('x')", '55000',
-	[ qr/a synchronous standby has another history/, qr/HINT:  Stop that standby/ ],
+	[ qr/a synchronous standby has a different history/, qr/HINT:  Stop that standby/ ],
 	'its word is not good enough');
 $ahead->stop('immediate');
 $older->stop('immediate');
@@ -230,7 +230,7 @@ max_logical_replication_workers = 0
 });
 like(told($minimal, 'wal_level'), qr/^problem: minimal, with max_wal_senders = 0: no standby can connect \(Set wal_level/, 'wal_level');
 like(told($minimal, 'full_page_writes'), qr/^warning: off: .*Turn full_page_writes on/, 'full_page_writes');
-like(told($minimal, 'synchronous_standby_names'), qr/^problem: \*, but commits do not wait for it, since max_wal_senders is 0 \(Set max_wal_senders/, 'with max_wal_senders = 0, nobody waits');
+like(told($minimal, 'synchronous_standby_names'), qr/^problem: \*, but commits do not wait for it, because max_wal_senders is 0 \(Set max_wal_senders/, 'with max_wal_senders = 0, nobody waits');
 fails_with(
 	$minimal, "SET dlock.require_sync = on; SELECT dlock_acquire('x')", '55000',
 	[ qr/"max_wal_senders" is 0/, qr/HINT:  Set max_wal_senders and restart/ ],
@@ -240,7 +240,7 @@ fails_with(
 until_told($minimal, 'reaper', qr/^warning: it could not be started, since no worker slot is free: .*Raise max_worker_processes \(now 1\)/, 'no slot for the reaper');
 $minimal->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $minimal->restart;
-like(told($minimal, 'reaper'), qr/^warning: the process "dlock launcher" does not run: .*Raise max_worker_processes \(now 0\)/, 'no slot for the launcher');
+like(told($minimal, 'reaper'), qr/^warning: the process "dlock launcher" is not running: .*Raise max_worker_processes \(now 0\)/, 'no slot for the launcher');
 
 # Not preloaded.
 $minimal->append_conf('postgresql.conf', "shared_preload_libraries = ''");

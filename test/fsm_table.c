@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * fsm_table.c
- *	  Prints the tables of states of src/README from the rules themselves.
+ *	  Prints the state tables of src/README from the rules themselves.
  *
- * "scripts/test --only gates states" compares them with what is there.
+ * "scripts/test --only gates states" checks that src/README contains them.
  *
  *-------------------------------------------------------------------------
  */
@@ -11,7 +11,7 @@
 
 #include "../src/fsm.h"
 
-/* only src/fsm.o is linked, so stay with the C library's own */
+/* only src/fsm.o is linked, so use the C library's functions */
 #undef printf
 #undef snprintf
 
@@ -109,7 +109,7 @@ print_operation(int i)
 	printf("%s\n", busy ? "busy" : same ? "as committed" : "?");
 }
 
-/* An acquire of a key that is another's, one circumstance after the other. */
+/* An acquire of a key that another grant holds. */
 static void
 print_preemption(const char *when, bool behind, int32 priority, int64 cleanup,
 				 int64 until, bool force)

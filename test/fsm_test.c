@@ -1,18 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * fsm_test.c
- *	  The whole transition table of src/fsm.c, without a server.
+ *	  Tests the whole transition table of src/fsm.c without a server.
  *
- * Every combination of what is asked, what the row says, who asks, how the
- * grant is named and what time it is, is put to dlock_fsm_decide() and
- * compared with the rules below.  These are written from the contract: they
- * know nothing of the order in which the code asks its questions.  Each
- * combination must meet exactly one rule, and each rule must be met, so
- * neither a gap nor an overlap goes unseen.
+ * The test calls dlock_fsm_decide() with every combination of request, row,
+ * caller, way of naming the grant and time, and compares the result with the
+ * rules below.  These follow the contract and do not depend on the order of the
+ * checks in the code.  Each combination must match exactly one rule, and each
+ * rule must be matched, so the test finds both gaps and overlaps.
  *
- * To extend it: a new operation goes to ops[] and op_bit(); a new thing that
- * decides becomes a field of Facts, which meets() compares, and one more list
- * of cases in try_combination().  The combinations that no rule speaks of are then listed.
+ * To extend it: add a new operation to ops[] and op_bit().  Add anything else
+ * that affects a decision as a field of Facts, compare it in meets(), and add a
+ * list of its cases to try_combination().  The test then reports a combination
+ * that no rule covers.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,7 +20,7 @@
 
 #include "../src/fsm.h"
 
-/* only src/fsm.o is linked, so stay with the C library's own */
+/* only src/fsm.o is linked, so use the C library's printf */
 #undef printf
 
 /* operations */
@@ -43,11 +43,11 @@
 #define SETTLED		(1 << 0)
 #define UNSETTLED	(1 << 1)
 
-/* the role of the one who asks, beside that of the grant */
+/* the caller's role, compared with that of the grant */
 #define SAME_ROLE	(1 << 0)
 #define OTHER_ROLE	(1 << 1)
 
-/* the owner of the one who asks, beside that of the grant */
+/* the caller's owner, compared with that of the grant */
 #define NO_OWNER	(1 << 0)	/* not given */
 #define SAME_OWNER	(1 << 1)
 #define OTHER_OWNER (1 << 2)	/* or the grant has none */
@@ -56,19 +56,19 @@
 #define NAMED		(1 << 0)
 #define MISNAMED	(1 << 1)
 
-/* the grant beside the request: the same one once more? */
+/* is the grant that of an earlier call of the same request? */
 #define OWN			(1 << 0)	/* same role and same owner */
 #define FOREIGN		(1 << 1)
 
-/* is it the turn of the one who asks? */
+/* does the caller have the turn? */
 #define FIRST		(1 << 0)
 #define BEHIND		(1 << 1)
 
-/* his priority, beside the holder's */
+/* the caller's priority, compared with the holder's */
 #define HIGHER		(1 << 0)
 #define NOT_HIGHER	(1 << 1)
 
-/* does the holder need time to yield, and has he any left? */
+/* does the holder need time to yield, and is any left? */
 #define NO_CLEANUP	(1 << 0)
 #define IN_TIME		(1 << 1)
 #define TIME_UP		(1 << 2)
@@ -76,12 +76,12 @@
 #define FORCEFUL	(1 << 0)
 #define PATIENT		(1 << 1)
 
-/* has somebody asked the holder to yield? */
+/* has the holder been asked to yield? */
 #define ASKED		(1 << 0)
 #define NOT_ASKED	(1 << 1)
 
-/* a row that is not held: since when? */
-#define RECENT		(1 << 0)	/* less than the linger */
+/* how long has the row been free? */
+#define RECENT		(1 << 0)	/* for less than the linger */
 #define LONG_IDLE	(1 << 1)
 
 typedef struct Facts
@@ -110,52 +110,52 @@ typedef struct Rule
 
 #define NOTHING(answer)		{DLOCK_DO_NOTHING, answer, false, 0}
 
-/* what a rule does not speak of is 0, and does not matter to it */
+/* a field that does not matter to a rule is 0 */
 static const Rule rules[] = {
-	{"acquire: a key in another transaction's hands is busy",
+	{"acquire: a key that another transaction is changing is busy",
 		{.op = ACQUIRE,.settled = UNSETTLED},
 	NOTHING(DLOCK_IS_BUSY)},
-	{"acquire: the same owner gets its grant back, renewed, whoever waits",
+	{"acquire: the same owner gets its grant again, renewed, even if others wait",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = OWN},
 	{DLOCK_DO_RENEW, DLOCK_IS_GRANTED, false, 0}},
-	{"acquire: nobody overtakes those who wait, be it free",
+	{"acquire: a request does not overtake the queue, even if the key is free",
 		{.op = ACQUIRE,.settled = SETTLED,.row = ABSENT | FREE | EXPIRED,.turn = BEHIND},
 	NOTHING(DLOCK_IS_BUSY)},
-	{"acquire: nobody overtakes those who wait, whatever his priority",
+	{"acquire: a request does not overtake the queue, whatever its priority",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = BEHIND},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"acquire: a key that has no row, or a free one, is granted",
 		{.op = ACQUIRE,.settled = SETTLED,.row = ABSENT | FREE,.turn = FIRST},
 	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, false, 0}},
-	{"acquire: an expired lock is free to anybody, a former holder included",
+	{"acquire: an expired lock is granted to anyone, including its former holder",
 		{.op = ACQUIRE,.settled = SETTLED,.row = EXPIRED,.turn = FIRST},
 	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, false, 0}},
-	{"acquire: a live lock is busy for all who are not above the holder",
+	{"acquire: a live lock is busy for a request without a higher priority",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = NOT_HIGHER},
 	NOTHING(DLOCK_IS_BUSY)},
-	{"preemption: a holder without cleanup loses it at once",
+	{"preemption: a holder without cleanup loses the lock at once",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = NO_CLEANUP},
 	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, true, 0}},
-	{"preemption: a holder with cleanup is asked",
+	{"preemption: a holder with cleanup is asked to yield",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = IN_TIME},
 	NOTHING(DLOCK_IS_ASKED)},
-	{"preemption: when the time is up, force takes it",
+	{"preemption: when the time is up, a request with force gets the lock",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = TIME_UP,.force = FORCEFUL},
 	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, true, 0}},
-	{"preemption: when the time is up, without force it is refused",
+	{"preemption: when the time is up, a request without force is refused",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = TIME_UP,.force = PATIENT},
 	NOTHING(DLOCK_IS_REFUSED)},
 
-	{"holder: what is free is not held",
+	{"holder: a free key is not held",
 		{.op = HOLDERS,.row = ABSENT | FREE},
 	NOTHING(DLOCK_IS_NOT_HELD)},
-	{"holder: what has expired is not held, and never comes back",
+	{"holder: an expired lock is not held, and never comes back",
 		{.op = HOLDERS,.row = EXPIRED},
 	NOTHING(DLOCK_IS_NOT_HELD)},
 	{"holder: another role is never the holder, whatever it names",
 		{.op = HOLDERS,.row = LIVE,.role = OTHER_ROLE},
 	NOTHING(DLOCK_IS_HELD_BY_OTHER)},
-	{"holder: another version, owner or session, or none, is another's",
+	{"holder: with the wrong version, owner or session, or none, it is held by another",
 		{.op = HOLDERS,.row = LIVE,.role = SAME_ROLE,.naming = MISNAMED},
 	NOTHING(DLOCK_IS_HELD_BY_OTHER)},
 	{"refresh: the holder's grant is renewed",
@@ -164,30 +164,30 @@ static const Rule rules[] = {
 	{"release: the holder's grant ends",
 		{.op = RELEASE,.row = LIVE,.role = SAME_ROLE,.naming = NAMED},
 	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, false, 0}},
-	{"check: the holder hears that he is, and nothing is written",
+	{"check: the holder is told that it holds the lock, and nothing is written",
 		{.op = CHECK,.row = LIVE,.role = SAME_ROLE,.naming = NAMED,.asked = NOT_ASKED},
 	NOTHING(DLOCK_IS_HELD)},
-	{"check: the holder hears that he was asked to yield",
+	{"check: the holder is told that it was asked to yield",
 		{.op = CHECK,.row = LIVE,.role = SAME_ROLE,.naming = NAMED,.asked = ASKED},
 	NOTHING(DLOCK_IS_PREEMPTING)},
 	{"fence: the holder's grant is pinned",
 		{.op = FENCE,.row = LIVE,.role = SAME_ROLE,.naming = NAMED},
 	{DLOCK_DO_PIN, DLOCK_IS_HELD, false, 0}},
 
-	{"force: what is free or expired is not held",
+	{"force: a free or expired lock is not held",
 		{.op = FORCE,.row = ABSENT | FREE | EXPIRED},
 	NOTHING(DLOCK_IS_NOT_HELD)},
-	{"force: a live lock is taken away from anybody",
+	{"force: a live lock is taken away from any holder",
 		{.op = FORCE,.row = LIVE},
 	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, false, 0}},
 
-	{"reaper: no row, nothing to do",
+	{"reaper: without a row there is nothing to do",
 		{.op = REAP,.row = ABSENT},
 	NOTHING(DLOCK_IS_BUSY)},
-	{"reaper: leaves a row in another transaction's hands",
+	{"reaper: skips a row that another transaction is changing",
 		{.op = REAP,.row = FREE | LIVE | EXPIRED,.settled = UNSETTLED},
 	NOTHING(DLOCK_IS_BUSY)},
-	{"reaper: leaves a live lock",
+	{"reaper: skips a live lock",
 		{.op = REAP,.row = LIVE,.settled = SETTLED},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"reaper: removes an expired lock at once",
@@ -196,7 +196,7 @@ static const Rule rules[] = {
 	{"reaper: keeps a free row for a while",
 		{.op = REAP,.row = FREE,.settled = SETTLED,.idle = RECENT},
 	NOTHING(DLOCK_IS_BUSY)},
-	{"reaper: removes a row that has long been free",
+	{"reaper: removes a row that has been free for long",
 		{.op = REAP,.row = FREE,.settled = SETTLED,.idle = LONG_IDLE},
 	{DLOCK_DO_REMOVE, DLOCK_IS_IDLE, false, 0}},
 };
@@ -206,7 +206,7 @@ static const DlockOp ops[] = {
 	DLOCK_FORCE, DLOCK_REAP
 };
 
-/* Without a default, so that the compiler tells of an operation left out. */
+/* There is no default, so that the compiler warns of a missing operation. */
 static int
 op_bit(DlockOp op)
 {
@@ -230,7 +230,7 @@ op_bit(DlockOp op)
 	return 0;
 }
 
-/* A grant or its remains; what an absent row says must not matter. */
+/* The other fields of a row that does not exist must not matter. */
 static const struct
 {
 	bool		exists;
@@ -239,7 +239,7 @@ static const struct
 	{true, true}, {true, false}, {false, false}, {false, true}
 };
 
-/* now, from the expiry */
+/* the current time, relative to the expiry */
 static const struct
 {
 	int64		offset;
@@ -279,12 +279,12 @@ static const struct
 	{true, VERSION, RIGHT_VERSION},
 	{true, VERSION - 1, WRONG_VERSION},
 	{true, VERSION + 1, WRONG_VERSION},
-	{true, 17, WRONG_VERSION},	/* the same in 32 bits */
+	{true, 17, WRONG_VERSION},	/* the same low 32 bits */
 	{true, -VERSION, WRONG_VERSION},
 	{true, 0, WRONG_VERSION}
 };
 
-/* two pointers to the same name, as in the server */
+/* equal names at different addresses, as in the server */
 static const char alice[] = "alice";
 static const char alice_too[] = "alice";
 
@@ -308,7 +308,7 @@ static const struct
 	{NULL, "", OTHER_OWNER}
 };
 
-/* by version, owner, session or several; what is given must be right */
+/* by version, owner, session, or several; all that are given must be right */
 static int
 naming(VersionFact version, int owner, bool pid_given, bool pid_right)
 {
@@ -322,7 +322,7 @@ naming(VersionFact version, int owner, bool pid_given, bool pid_right)
 
 static const int64 lingers[] = {0, 10000000};
 
-/* how long the row has been free, from the linger */
+/* how long the row has been free, relative to the linger */
 static const struct
 {
 	int64		offset;
@@ -336,7 +336,7 @@ static const struct
 
 static const int64 cleanups[] = {0, CLEANUP};
 
-/* when the holder was asked, before now; until when we wait, after now */
+/* when the holder was asked, and until when we wait, relative to now */
 static const struct
 {
 	int64		asked_version;
@@ -346,11 +346,11 @@ static const struct
 }			yield_cases[] = {
 	{0, 0, FAR, IN_TIME},		/* this is the first look */
 	{0, 0, 1, IN_TIME},
-	{0, 0, 0, TIME_UP},			/* a try: no time at all */
+	{0, 0, 0, TIME_UP},			/* a try leaves no time */
 	{VERSION, CLEANUP - 1, FAR, IN_TIME},
 	{VERSION, CLEANUP, FAR, TIME_UP},
-	{VERSION, 1, 0, TIME_UP},	/* our own time is up first */
-	{VERSION - 1, FAR, FAR, IN_TIME}	/* that was another holder */
+	{VERSION, 1, 0, TIME_UP},	/* our own wait ends first */
+	{VERSION - 1, FAR, FAR, IN_TIME}	/* that was for another grant */
 };
 
 static const struct
@@ -434,7 +434,7 @@ show(const char *problem, const Facts *facts, const DlockState *state,
 		   (long long) now, (int) verdict.action, (int) verdict.answer);
 }
 
-/* The row that a verdict is about: the one there is, or none. */
+/* A verdict must be about the row that exists, or about none. */
 static bool
 right_row(const Facts *facts, const DlockVerdict *verdict)
 {
@@ -461,7 +461,7 @@ try_one(const Facts *facts, const DlockState *state, const DlockRequest *request
 	if (!right_row(facts, &verdict) && wrong_row++ == 0)
 		show("wrong row", facts, state, request, now, verdict);
 
-	/* a key without a row is like one whose row does not exist */
+	/* no rows must mean the same as a row that does not exist */
 	if (facts->row == ABSENT && facts->settled == SETTLED)
 	{
 		DlockVerdict none = dlock_fsm_decide(NULL, 0, request, turn, now);
@@ -506,7 +506,7 @@ ok(bool passed, const char *name, long count)
 	printf("%s %d - %s (%ld)\n", passed ? "ok" : "not ok", ++tests, name, count);
 }
 
-/* The next digit of a number whose digits are the cases. */
+/* The next digit of a number whose digits choose the cases. */
 static int
 pick(long *rest, int ncases)
 {
@@ -517,8 +517,8 @@ pick(long *rest, int ncases)
 }
 
 /*
- * Puts combination n of an operation to the test; false: there are not so
- * many.  One value is enough of what the operation does not ask about.
+ * Test combination n of an operation; false if there are fewer.  For what does
+ * not matter to the operation, one value is enough.
  */
 static bool
 try_combination(DlockOp op, long n)
@@ -550,7 +550,7 @@ try_combination(DlockOp op, long n)
 	if (n > 0)
 		return false;
 
-	/* what is not set here is as if not asked for */
+	/* fields that are not set below count as not given */
 	memset(&state, 0, sizeof(state));
 	memset(&request, 0, sizeof(request));
 	memset(&turn, 0, sizeof(turn));
@@ -616,11 +616,11 @@ main(void)
 
 	for (int i = 0; i < (int) lengthof(rules); i++)
 		ok(met[i] > 0 && wrong[i] == 0, rules[i].says, met[i]);
-	ok(without_rule == 0, "every combination has a rule", combinations);
-	ok(with_two_rules == 0, "no combination has two", combinations);
+	ok(without_rule == 0, "every combination matches a rule", combinations);
+	ok(with_two_rules == 0, "no combination matches two rules", combinations);
 	ok(wrong_row == 0, "a verdict names the row that it is about", combinations);
-	ok(differs_without_row == 0, "no row is like a row that does not exist", combinations);
-	ok(arguments_changed == 0, "the arguments are left alone", combinations);
+	ok(differs_without_row == 0, "no rows mean the same as a row that does not exist", combinations);
+	ok(arguments_changed == 0, "the arguments are not changed", combinations);
 	printf("1..%d\n", tests);
 	return failures == 0 ? 0 : 1;
 }
