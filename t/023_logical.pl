@@ -68,6 +68,36 @@ foreach my $kind (qw(insert update delete truncate))
 	$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s');
 }
 
+# A subscription that has stopped goes on where it was, without the locks, as
+# docs/operations.md says.
+$publisher->safe_psql('postgres', 'TRUNCATE dlock.locks');
+$subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$conninfo' PUBLICATION everything");
+wait_until('all is copied',
+	sub { return $subscriber->safe_psql('postgres', q{SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel}) eq 't' });
+$offset = -s $subscriber->logfile;
+$publisher->safe_psql('postgres', q{
+BEGIN;
+SELECT dlock_acquire('stops it', '1h');
+INSERT INTO data VALUES (11);
+COMMIT;
+INSERT INTO data VALUES (12);
+});
+refused($offset, 'a subscription stops');
+is($subscriber->safe_psql('postgres', 'SELECT count(*) FROM data'), 0, 'and with it all tables');
+$publisher->safe_psql('postgres', q{
+BEGIN;
+DROP PUBLICATION everything;
+CREATE PUBLICATION everything FOR TABLES IN SCHEMA public;
+COMMIT;
+INSERT INTO data VALUES (13);
+});
+$subscriber->safe_psql('postgres', 'ALTER SUBSCRIPTION s REFRESH PUBLICATION');
+wait_until('it goes on',
+	sub { return $subscriber->safe_psql('postgres', q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM data}) eq '11 12 13' });
+is($subscriber->safe_psql('postgres', $state), $theirs, 'the locks are as they were');
+$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s; TRUNCATE data');
+$publisher->safe_psql('postgres', 'TRUNCATE data');
+
 # A publication by name does without.
 $publisher->safe_psql('postgres', q{
 DROP PUBLICATION everything;
