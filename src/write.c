@@ -21,6 +21,7 @@
 #include "access/heapam.h"
 #include "access/heaptoast.h"
 #include "access/xact.h"
+#include "storage/sinval.h"
 #include "utils/rel.h"
 
 #include "compat.h"
@@ -132,9 +133,14 @@ replace(const DlockStore *store, const DlockKey *key, DlockRow *row,
 	{
 		LWLock	   *partition = dlock_lwlock_partition(key->hash);
 		DlockIndexes indexes;
+		uint64		seen;
 
 		dlock_indexes_open(&indexes, store, tuple);
-		dlock_indexes_load(&indexes);
+		do
+		{
+			seen = SharedInvalidMessageCounter;
+			dlock_indexes_load(&indexes);
+		} while (seen != SharedInvalidMessageCounter);
 		LWLockAcquire(partition, LW_EXCLUSIVE);
 		dlock_indexes_insert(&indexes, store, tuple, true);
 		LWLockRelease(partition);
