@@ -146,9 +146,7 @@ END
 # The arguments of a function of the extension, the INOUT one of a procedure too.
 my $arguments = <<'END';
 SELECT p.proname, CASE p.prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END AS kind,
-	CASE WHEN p.prokind = 'p' THEN NULL
-		WHEN p.prorettype = 'trigger'::regtype THEN 'integer'
-		ELSE format_type(p.prorettype, NULL) END AS result,
+	CASE WHEN p.prokind <> 'p' THEN format_type(p.prorettype, NULL) END AS result,
 	p.proretset AS set, p.pronargs::int AS nargs,
 	(p.proargnames::text[])[1:p.pronargs] AS names,
 	ARRAY(SELECT format_type(u, NULL) FROM unnest(p.proargtypes::oid[]) u) AS types
@@ -221,9 +219,8 @@ sub hostile_copies
 sub reached
 {
 	my ($node, $offset) = @_;
-	my %what;
+	my %what = map { $_ => 1 } slurp_file($node->logfile, $offset) =~ /LOG:  REACHED (.*)/g;
 
-	$what{$1}++ while slurp_file($node->logfile, $offset) =~ /LOG:  REACHED (.*)/g;
 	return join "\n", sort keys %what;
 }
 
