@@ -16,7 +16,8 @@
  * come from a service file, libpq walks them.
  *
  * A connection has no state that a later statement needs, so it may go
- * through a pooler.  LISTEN is only sent where there is no pooler.
+ * through a pooler.  LISTEN is only sent where there is no pooler, and the
+ * search_path only set there; sql.c says why nothing depends on it.
  *
  *-------------------------------------------------------------------------
  */
@@ -55,19 +56,6 @@ struct DlockConn
 	void	   *notified_arg;
 };
 
-/*
- * The warnings that hear_notice() is after must not be turned off; with a
- * pooler in between that is up to the administrator.
- */
-static const char lookup_sql[] =
-"SELECT pg_catalog.quote_ident(n.nspname), pg_catalog.pg_backend_pid(),"
-" (SELECT EXTRACT(EPOCH FROM LEAST(pg_catalog.current_setting('dlock.default_ttl', true)::pg_catalog.interval,"
-" pg_catalog.current_setting('dlock.max_ttl', true)::pg_catalog.interval))::pg_catalog.float8),"
-" CASE pg_catalog.current_setting('client_min_messages') WHEN 'error'"
-" THEN pg_catalog.set_config('client_min_messages', 'warning', false) END"
-" FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
-" WHERE e.extname OPERATOR(pg_catalog.=) 'dlock' AND n.oid OPERATOR(pg_catalog.=) e.extnamespace";
-
 static void next_address(DlockConn *conn, int64_t now);
 
 /*
@@ -97,7 +85,8 @@ classify(dlock_error *error, bool *retry)
 			 strcmp(code, "42501") == 0)
 		error->status = DLOCK_DENIED;
 	else if (strcmp(code, "55000") == 0 || strcmp(code, "42883") == 0 ||
-			 strcmp(code, "3F000") == 0 || strcmp(code, "42P01") == 0)
+			 strcmp(code, "3F000") == 0 || strcmp(code, "42P01") == 0 ||
+			 strcmp(code, "42725") == 0)
 		error->status = DLOCK_NOT_READY;
 	else if (strcmp(code, "55P03") == 0)
 		error->status = DLOCK_REFUSED;
@@ -195,6 +184,12 @@ result_error(DlockConn *conn, const PGresult *result)
 	dlock_string_free(&string);
 	if (hint != NULL)
 		dlock_clip(error->hint, sizeof(error->hint), hint, strlen(hint));
+	/* the server's hint is for those who wrote the call */
+	if (strcmp(error->sqlstate, "42725") == 0 && conn->schema != NULL)
+		snprintf(error->hint, sizeof(error->hint),
+				 "Drop the function of the same name that is not of extension dlock from schema %.*s,"
+				 " and revoke CREATE on that schema from other roles.",
+				 (int) strlen(conn->schema) - 1, conn->schema);
 	classify(error, &conn->retry);
 	if (PQstatus(conn->pg) == CONNECTION_BAD)
 		conn->retry = true;
@@ -513,7 +508,6 @@ looked_up(DlockConn *conn, int64_t now)
 {
 	PGresult   *result = conn->result;
 	DlockString schema = {0};
-	double		ttl = 0;
 
 	if (PQresultStatus(result) != PGRES_TUPLES_OK)
 	{
@@ -543,9 +537,9 @@ looked_up(DlockConn *conn, int64_t now)
 	conn->schema = schema.data;
 	conn->direct = atoi(PQgetvalue(result, 0, 1)) == PQbackendPID(conn->pg);
 	/* not there if the library is not preloaded, which any call will tell */
-	if (!PQgetisnull(result, 0, 2))
-		ttl = strtod(PQgetvalue(result, 0, 2), NULL);
-	conn->default_ttl = ttl > 0 ? (int64_t) (ttl * 1000) : 20000;
+	conn->default_ttl = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
+	if (conn->default_ttl <= 0)
+		conn->default_ttl = 20000;
 	PQclear(result);
 	conn->result = NULL;
 	forget_addresses(conn);
@@ -554,8 +548,19 @@ looked_up(DlockConn *conn, int64_t now)
 	conn->state = DLOCK_CONN_READY;
 	conn->events = POLLIN;
 	if (conn->notified != NULL && conn->direct &&
-		PQsendQuery(conn->pg, "LISTEN dlock"))
+		PQsendQuery(conn->pg, dlock_sql_listen))
 		conn->state = DLOCK_CONN_LISTEN;
+}
+
+static bool
+look_up(DlockConn *conn)
+{
+	char		pid[16];
+	const char *params[] = {pid};
+
+	snprintf(pid, sizeof(pid), "%d", PQbackendPID(conn->pg));
+	return PQsetnonblocking(conn->pg, 1) == 0 &&
+		PQsendQueryParams(conn->pg, dlock_sql_lookup, 1, NULL, params, NULL, NULL, 0);
 }
 
 /*
@@ -603,8 +608,7 @@ dlock_conn_step(DlockConn *conn, short revents, int64_t now)
 					conn->events = POLLOUT;
 					break;
 				case PGRES_POLLING_OK:
-					if (PQsetnonblocking(conn->pg, 1) == 0 &&
-						PQsendQuery(conn->pg, lookup_sql))
+					if (look_up(conn))
 					{
 						conn->state = DLOCK_CONN_LOOKUP;
 						conn->events = POLLIN | POLLOUT;

@@ -47,7 +47,8 @@ typedef enum dlock_status
 	DLOCK_DENIED = 10,			/* no such role or database, wrong password,
 								 * no privilege */
 	DLOCK_NOT_READY = 11,		/* the server cannot serve locks: extension
-								 * not installed or not preloaded, or
+								 * not installed or not preloaded, another
+								 * function beside one of its own, or
 								 * dlock.require_sync refuses */
 	DLOCK_INVALID = 12,			/* bad argument, conninfo, or wrong use */
 	DLOCK_SERVER_ERROR = 13,	/* anything else that the server raised; see

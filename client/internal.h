@@ -14,6 +14,7 @@
  *	  answer.c		what a server answered
  *	  target.c		the connection string, taken apart
  *	  resolve.c		names of hosts, without blocking
+ *	  sql.c			the statements
  *	  util.c		clock, randomness, errors, strings
  *
  * Times are milliseconds of dlock_now(), if they are points in time.
@@ -168,6 +169,26 @@ extern const dlock_error *dlock_conn_error(const DlockConn *conn, bool *retry);
 
 /* In state DONE: the answer, or NULL if it was an error.  Now it is READY. */
 extern DlockAnswer *dlock_conn_take(DlockConn *conn);
+
+/*
+ * sql.c; the number of parameters is that of the caller
+ */
+extern const char dlock_sql_lookup[];
+extern const char dlock_sql_probe[];
+extern const char dlock_sql_listen[];
+extern const char dlock_sql_try[];
+extern const char dlock_sql_wait[];
+extern const char dlock_sql_release[];
+extern const char dlock_sql_check[];
+extern const char dlock_sql_refresh_key[];
+extern const char dlock_sql_refresh[];
+extern const char dlock_sql_force_release[];
+extern const char dlock_sql_renew[];
+extern const char dlock_sql_orphans[];
+extern const char dlock_sql_info[];
+extern const char dlock_sql_list[];
+extern const char dlock_sql_waiters[];
+extern const char dlock_sql_watch[];
 
 /*
  * answer.c

@@ -37,24 +37,6 @@
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_LAST_MS 1000
 
-/*
- * Refresh those that are to be renewed, then look at all.  A row that is in
- * use by an open transaction would keep the others waiting, so there is a
- * limit on that, for this statement's transaction.
- */
-static const char renew_sql[] =
-"SELECT x.i, x.refreshed, x.state,"
-" CASE WHEN x.state = 'preempting' THEN"
-" (SELECT (EXTRACT(EPOCH FROM l.requestor_deadline - pg_catalog.clock_timestamp()) * 1000)::pg_catalog.int8"
-" FROM @.dlock_locks l WHERE l.key = x.k) END"
-" FROM (SELECT u.i, u.k,"
-" CASE WHEN u.r THEN @.dlock_refresh(u.k, u.v) IS NOT NULL END AS refreshed,"
-" @.dlock_check(u.k, u.v) AS state"
-" FROM (SELECT pg_catalog.set_config('lock_timeout', $4::text, true) OFFSET 0) AS s(t),"
-" ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::int8[]), pg_catalog.unnest($3::bool[]))"
-" WITH ORDINALITY AS u(k, v, r, i)"
-" WHERE s.t IS NOT NULL OFFSET 0) AS x";
-
 typedef enum Flight
 {
 	NOTHING,
@@ -391,7 +373,7 @@ send_renewal(Keeper *keeper, int64_t now)
 	keeper->flight = RENEWAL;
 	handle->jitter = (int) (dlock_random() % 200);
 	if (!keys.broken && !versions.broken && !renew.broken)
-		sent = dlock_conn_send(keeper->conn, renew_sql, 4, params);
+		sent = dlock_conn_send(keeper->conn, dlock_sql_renew, 4, params);
 	dlock_string_free(&keys);
 	dlock_string_free(&versions);
 	dlock_string_free(&renew);

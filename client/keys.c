@@ -14,44 +14,6 @@
 /* A watch holds a snapshot, so none is longer than that. */
 #define WATCH_SLICE_MS 60000
 
-#define EPOCH_MS(x) "(EXTRACT(EPOCH FROM " x ") * 1000)::int8"
-
-#define INFO_COLUMNS \
-"SELECT key, version, owner, role::text, value, state, priority, " \
-EPOCH_MS("acquired_at") ", " EPOCH_MS("refreshed_at") ", " EPOCH_MS("expires_at") ", " \
-EPOCH_MS("remaining") ", " EPOCH_MS("ttl") ", pid, requestor_priority IS NOT NULL, " \
-"requestor_owner, requestor_priority, " \
-EPOCH_MS("requestor_since") ", " EPOCH_MS("requestor_deadline") ", " \
-"GREATEST(" EPOCH_MS("requestor_deadline - pg_catalog.clock_timestamp()") ", 0)" \
-" FROM @.dlock_locks"
-
-static const char info_sql[] = INFO_COLUMNS " WHERE key = $1::text";
-
-static const char list_sql[] = INFO_COLUMNS
-" WHERE $1::text IS NULL OR key LIKE $1::text ORDER BY key COLLATE \"C\" LIMIT $2::int8";
-
-static const char waiters_sql[] =
-"SELECT key, pid, owner, position IS NULL, priority, position, "
-EPOCH_MS("since") ", " EPOCH_MS("until") ", "
-"GREATEST(" EPOCH_MS("pg_catalog.clock_timestamp() - since") ", 0)"
-" FROM @.dlock_waiters WHERE $1::text IS NULL OR key LIKE $1::text"
-" ORDER BY key COLLATE \"C\", position NULLS LAST, since, pid LIMIT $2::int8";
-
-static const char watch_sql[] =
-"SELECT @.dlock_watch(key => $1::text, version => $2::int8, timeout => $3::interval)";
-
-static const char check_key_sql[] =
-"SELECT @.dlock_check(key => $1::text, version => $2::int8, owner => $3::text)";
-
-static const char release_key_sql[] =
-"SELECT @.dlock_release(key => $1::text, version => $2::int8, owner => $3::text)";
-
-static const char refresh_key_sql[] =
-"SELECT " EPOCH_MS("@.dlock_refresh(key => $1::text, version => $2::int8, owner => $3::text, ttl => $4::interval)");
-
-static const char force_sql[] =
-"SELECT @.dlock_force_release(key => $1::text, reason => $2::text)";
-
 static dlock_status
 ask(dlock_handle *handle, DlockRequest *request, const char *sql, int nparams,
 	const char **params, int64_t timeout_ms, dlock_error *err)
@@ -187,7 +149,7 @@ dlock_get_info(dlock_handle *handle, const char *key, int64_t timeout_ms,
 		return dlock_fail(err, DLOCK_INVALID, "key and info must not be null");
 	*info = NULL;
 	params[0] = key;
-	status = ask(handle, &request, info_sql, 1, params, timeout_ms, err);
+	status = ask(handle, &request, dlock_sql_info, 1, params, timeout_ms, err);
 	if (status == DLOCK_OK)
 		status = make_infos(request.answer, &found, &n, err);
 	if (status != DLOCK_OK)
@@ -216,7 +178,7 @@ dlock_list(dlock_handle *handle, const char *pattern, int64_t limit,
 	*n = 0;
 	params[0] = pattern;
 	params[1] = version_text(limit, text, sizeof(text));
-	status = ask(handle, &request, list_sql, 2, params, timeout_ms, err);
+	status = ask(handle, &request, dlock_sql_list, 2, params, timeout_ms, err);
 	if (status == DLOCK_OK)
 		status = make_infos(request.answer, infos, n, err);
 	return status;
@@ -252,7 +214,7 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 	*n = 0;
 	params[0] = pattern;
 	params[1] = version_text(limit, text, sizeof(text));
-	status = ask(handle, &request, waiters_sql, 2, params, timeout_ms, err);
+	status = ask(handle, &request, dlock_sql_waiters, 2, params, timeout_ms, err);
 	if (status != DLOCK_OK)
 		return status;
 
@@ -304,7 +266,7 @@ watch_until(dlock_handle *handle, const char *key, int64_t *version,
 		DlockRequest request;
 		int64_t		now_version;
 
-		dlock_request_init(&request, watch_sql, 3, params, handle->timeout_ms);
+		dlock_request_init(&request, dlock_sql_watch, 3, params, handle->timeout_ms);
 		request.wait_param = 3;
 		request.wait_until = dlock_min(wait_until, dlock_now() + WATCH_SLICE_MS);
 		request.until = dlock_later(wait_until, handle->timeout_ms);
@@ -391,7 +353,7 @@ dlock_check_key(dlock_handle *handle, const char *key, int64_t version,
 	DlockRequest request;
 	char		text[24];
 	const char *params[] = {key, version_text(version, text, sizeof(text)), owner};
-	dlock_status status = ask(handle, &request, check_key_sql, 3, params, timeout_ms, err);
+	dlock_status status = ask(handle, &request, dlock_sql_check, 3, params, timeout_ms, err);
 
 	if (status == DLOCK_OK)
 		status = dlock_checked(dlock_answer_get(request.answer, 0, 0));
@@ -415,7 +377,7 @@ dlock_refresh_key(dlock_handle *handle, const char *key, int64_t version,
 	snprintf(ttl, sizeof(ttl), "%lld ms", (long long) ttl_ms);
 	if (ttl_ms > 0)
 		params[3] = ttl;
-	status = ask(handle, &request, refresh_key_sql, 4, params, timeout_ms, err);
+	status = ask(handle, &request, dlock_sql_refresh_key, 4, params, timeout_ms, err);
 	if (status == DLOCK_OK && dlock_answer_get(request.answer, 0, 0) == NULL)
 		status = dlock_fail(err, DLOCK_LOST, "lock \"%s\" is not held by this name", key);
 	if (status == DLOCK_OK && expires_at_ms != NULL)
@@ -432,7 +394,7 @@ dlock_release_key(dlock_handle *handle, const char *key, int64_t version,
 	char		text[24];
 	const char *params[] = {key, version_text(version, text, sizeof(text)), owner};
 	const char *answer;
-	dlock_status status = ask(handle, &request, release_key_sql, 3, params, timeout_ms, err);
+	dlock_status status = ask(handle, &request, dlock_sql_release, 3, params, timeout_ms, err);
 
 	if (status == DLOCK_OK)
 	{
@@ -459,7 +421,7 @@ dlock_force_release(dlock_handle *handle, const char *key, const char *reason,
 
 	if (key == NULL)
 		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
-	status = ask(handle, &request, force_sql, 2, params, timeout_ms, err);
+	status = ask(handle, &request, dlock_sql_force_release, 2, params, timeout_ms, err);
 	if (status == DLOCK_OK && dlock_answer_get(request.answer, 0, 0) == NULL)
 		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
 	if (status == DLOCK_OK && version != NULL)

@@ -13,25 +13,6 @@
 
 #include "internal.h"
 
-/* $9 is for those who wait; a CALL waits without a snapshot */
-#define ACQUIRE_ARGUMENTS \
-"(key => $1::text, ttl => $2::interval, owner => $3::text, value => $4::text," \
-" priority => $5::int4, cleanup => $6::interval, force => $7::bool, session => $8::bool"
-
-static const char try_sql[] = "SELECT @.dlock_acquire" ACQUIRE_ARGUMENTS ")";
-static const char wait_sql[] = "CALL @.dlock_lock" ACQUIRE_ARGUMENTS ", wait => $9::interval)";
-
-/* refreshed or not, and if not, why */
-static const char refresh_sql[] =
-"SELECT @.dlock_refresh(key => $1::text, version => $2::int8, ttl => $3::interval, owner => $4::text)"
-" IS NOT NULL, @.dlock_check(key => $1::text, version => $2::int8)";
-
-static const char release_sql[] =
-"SELECT @.dlock_release(key => $1::text, version => $2::int8, owner => $3::text)";
-
-static const char check_sql[] =
-"SELECT @.dlock_check(key => $1::text, version => $2::int8, owner => $3::text)";
-
 /*
  * Options
  */
@@ -173,7 +154,7 @@ dlock_ping(dlock_handle *handle, int64_t timeout_ms, dlock_error *err)
 	if (status != DLOCK_OK)
 		return status;
 	timeout_ms = dlock_timeout(handle, timeout_ms);
-	dlock_request_init(&request, check_sql, 3, params, timeout_ms);
+	dlock_request_init(&request, dlock_sql_check, 3, params, timeout_ms);
 	if (timeout_ms == 0)
 	{
 		request.once = true;
@@ -254,9 +235,9 @@ ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
 	snprintf(ttl, sizeof(ttl), "%lld ms", (long long) ttl_ms);
 	params[0] = lock->key;
 	params[1] = version;
-	params[2] = ttl_ms > 0 ? ttl : NULL;
-	params[3] = lock->owner;
-	dlock_request_init(request, refresh_sql, 4, params, timeout_ms);
+	params[2] = lock->owner;
+	params[3] = ttl_ms > 0 ? ttl : NULL;
+	dlock_request_init(request, dlock_sql_refresh, 4, params, timeout_ms);
 	request->until = until;
 	return dlock_request(lock->handle, request, err);
 }
@@ -328,7 +309,7 @@ acquire(dlock_handle *handle, dlock_lock *lock, const dlock_options *options,
 		DlockRequest request;
 		dlock_status status;
 
-		dlock_request_init(&request, waits ? wait_sql : try_sql, waits ? 9 : 8,
+		dlock_request_init(&request, waits ? dlock_sql_wait : dlock_sql_try, waits ? 9 : 8,
 						   params, timeout_ms);
 		request.until = until;
 		request.ttl_param = 2;
@@ -455,7 +436,7 @@ dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	params[0] = lock->key;
 	params[1] = version;
 	params[2] = lock->owner;
-	dlock_request_init(&request, release_sql, 3, params, timeout_ms);
+	dlock_request_init(&request, dlock_sql_release, 3, params, timeout_ms);
 	request.until = until;
 	status = dlock_request(handle, &request, err);
 	if (status != DLOCK_OK)
@@ -631,7 +612,7 @@ dlock_check(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	params[0] = lock->key;
 	params[1] = version;
 	params[2] = lock->owner;
-	dlock_request_init(&request, check_sql, 3, params, dlock_timeout(handle, timeout_ms));
+	dlock_request_init(&request, dlock_sql_check, 3, params, dlock_timeout(handle, timeout_ms));
 	status = dlock_request(handle, &request, err);
 
 	pthread_mutex_lock(&handle->mutex);

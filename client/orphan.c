@@ -21,10 +21,6 @@
 #define ORPHAN_PAUSE_MS 200
 #define ORPHAN_LAST_MS 60000
 
-static const char orphan_sql[] =
-"SELECT @.dlock_release(key => u.k, owner => u.o)"
-" FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) AS u(k, o)";
-
 /*
  * Take note of a request that may have been granted, to release it when there
  * is a connection.  No memory: it ends by its TTL.
@@ -171,7 +167,7 @@ dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now)
 	params[0] = keys.data;
 	params[1] = owners.data;
 	if (!keys.broken && !owners.broken)
-		sent = dlock_conn_send(conn, orphan_sql, 2, params);
+		sent = dlock_conn_send(conn, dlock_sql_orphans, 2, params);
 	dlock_string_free(&keys);
 	dlock_string_free(&owners);
 	if (!sent)

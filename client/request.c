@@ -98,7 +98,7 @@ still_there(dlock_handle *handle, DlockConn *waiting, int64_t timeout_ms,
 	DlockConn  *conn = NULL;
 	bool		there;
 
-	dlock_request_init(&probe, "SELECT 1", 0, NULL, timeout_ms);
+	dlock_request_init(&probe, dlock_sql_probe, 0, NULL, timeout_ms);
 	probe.conn = &conn;
 	conn = check_out(handle);
 	there = dlock_request(handle, &probe, error) == DLOCK_OK;

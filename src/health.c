@@ -288,7 +288,7 @@ check_replay(Report *report)
 	if (GetRecoveryPauseState() != RECOVERY_NOT_PAUSED)
 		add(report, "replay", WORTH_A_LOOK,
 			psprintf("paused; " UINT64_FORMAT " bytes are received but not replayed; a promotion replays them first", behind),
-			"SELECT pg_wal_replay_resume();");
+			"SELECT pg_catalog.pg_wal_replay_resume();");
 	else
 		add(report, "replay", GOOD,
 			psprintf(UINT64_FORMAT " bytes are received but not replayed", behind), NULL);

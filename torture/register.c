@@ -190,7 +190,7 @@ prepare(const char *key, int64_t version, int client, long op, int pause_ms,
 	if (!done)
 		return false;
 
-	result = ask("SELECT dlock_fence($1, $2::int8)", 2, fence);
+	result = ask("SELECT dlock_fence($1::text, $2::int8)", 2, fence);
 	done = good(result, sqlstate);
 	PQclear(result);
 	if (!done)

@@ -51,7 +51,7 @@ write_fenced(PGconn *conn, const char *key, int64_t version, const char *text)
 	snprintf(token, sizeof(token), "%lld", (long long) version);
 	code = run(conn, "BEGIN", 0, NULL);
 	if (code[0] == '\0')
-		code = run(conn, "SELECT dlock_fence($1, $2::int8)", 2, fence);
+		code = run(conn, "SELECT dlock_fence($1::text, $2::int8)", 2, fence);
 	if (code[0] == '\0')
 		code = run(conn, "INSERT INTO journal VALUES ($1::int8, $2)", 2, row);
 	if (code[0] == '\0')

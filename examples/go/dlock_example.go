@@ -55,8 +55,8 @@ func sqlstate(err error) string {
 func acquire(db *sql.DB, key string, ttl time.Duration, owner string, wait time.Duration) (version sql.NullInt64, err error) {
 	giveUp := time.Now().Add(wait + ttl)
 	for {
-		err = db.QueryRow(`SELECT dlock_acquire($1, make_interval(secs => $2), owner => $3,
-			wait => make_interval(secs => $4))`,
+		err = db.QueryRow(`SELECT dlock_acquire($1::text, make_interval(secs => $2::float8), owner => $3::text,
+			wait => make_interval(secs => $4::float8))`,
 			key, ttl.Seconds(), owner, wait.Seconds()).Scan(&version)
 		state := sqlstate(err)
 		// 57P: the server goes down or starts
@@ -109,7 +109,7 @@ func (l *lease) renew(ctx context.Context) time.Duration {
 	defer cancel()
 	sent := time.Now()
 	var expiry sql.NullTime
-	err := l.db.QueryRowContext(ctx, "SELECT dlock_refresh($1, $2)", l.key, l.version).Scan(&expiry)
+	err := l.db.QueryRowContext(ctx, "SELECT dlock_refresh($1::text, $2::bigint)", l.key, l.version).Scan(&expiry)
 	switch {
 	case err != nil:
 		// Not known: the deadline stands, a new connection may still make it.
@@ -134,7 +134,7 @@ func (l *lease) stop() {
 
 func (l *lease) release(db *sql.DB) error {
 	l.stop()
-	_, err := db.Exec("SELECT dlock_release($1, $2)", l.key, l.version)
+	_, err := db.Exec("SELECT dlock_release($1::text, $2::bigint)", l.key, l.version)
 	return err
 }
 
@@ -146,7 +146,7 @@ func fencedWrite(db *sql.DB, key string, version int64, line string) error {
 		return err
 	}
 	defer tx.Rollback() // of no effect after Commit
-	if _, err := tx.Exec("SELECT dlock_fence($1, $2)", key, version); err != nil {
+	if _, err := tx.Exec("SELECT dlock_fence($1::text, $2::bigint)", key, version); err != nil {
 		return err
 	}
 	if _, err := tx.Exec("INSERT INTO journal (version, line) VALUES ($1, $2)", version, line); err != nil {

@@ -59,8 +59,8 @@ public class DlockExample {
         for (;;) {
             try (Connection connection = connect(wait + ttl)) {
                 return ask(connection, Long.class,
-                    "SELECT dlock_acquire(?, make_interval(secs => ?), owner => ?,"
-                    + " wait => make_interval(secs => ?))", key, ttl, owner, wait);
+                    "SELECT dlock_acquire(?::text, make_interval(secs => ?::float8), owner => ?::text,"
+                    + " wait => make_interval(secs => ?::float8))", key, ttl, owner, wait);
             } catch (SQLException e) {
                 // 08: the connection; 57P: the server goes down or starts
                 String state = String.valueOf(e.getSQLState());
@@ -101,7 +101,7 @@ public class DlockExample {
                 if (connection == null)
                     connection = connect(ttl / 3);
                 Object expiry = ask(connection, java.time.OffsetDateTime.class,
-                    "SELECT dlock_refresh(?, ?)", key, version);
+                    "SELECT dlock_refresh(?::text, ?::bigint)", key, version);
                 if (expiry == null)
                     gone = true;
                 else    // From before it was sent, and a tenth less: the server ends later.
@@ -136,7 +136,7 @@ public class DlockExample {
         void release() throws SQLException {
             stop();
             try (Connection connection = connect(ttl)) {
-                ask(connection, String.class, "SELECT dlock_release(?, ?)", key, version);
+                ask(connection, String.class, "SELECT dlock_release(?::text, ?::bigint)", key, version);
             }
         }
     }
@@ -144,7 +144,7 @@ public class DlockExample {
     // False if the lock is not ours any more; then nothing was written.
     static boolean fencedWrite(Connection connection, String key, long version, String line) throws SQLException {
         connection.setAutoCommit(false);
-        try (PreparedStatement fence = connection.prepareStatement("SELECT dlock_fence(?, ?)");
+        try (PreparedStatement fence = connection.prepareStatement("SELECT dlock_fence(?::text, ?::bigint)");
              PreparedStatement insert = connection.prepareStatement(
                  "INSERT INTO journal (version, line) VALUES (?, ?)")) {
             fence.setString(1, key);

@@ -42,8 +42,8 @@ async function acquire(key, ttl, owner, wait) {
     try {
       client = await connect(wait + ttl);
       return await ask(client,
-        `SELECT dlock_acquire($1, make_interval(secs => $2), owner => $3,
-                              wait => make_interval(secs => $4))`,
+        `SELECT dlock_acquire($1::text, make_interval(secs => $2::float8), owner => $3::text,
+                              wait => make_interval(secs => $4::float8))`,
         key, ttl, owner, wait);
     } catch (error) {
       // Only the server's errors have a severity; 57P: it goes down or starts.
@@ -83,7 +83,7 @@ class Lease {
     const sent = now();
     try {
       this.client = this.client || await connect(this.ttl / 3);
-      const expiry = await ask(this.client, 'SELECT dlock_refresh($1, $2)', this.key, this.version);
+      const expiry = await ask(this.client, 'SELECT dlock_refresh($1::text, $2::bigint)', this.key, this.version);
       if (expiry === null) this.gone = true;
       // From before it was sent, and a tenth less: the server ends later.
       else this.deadline = sent + 0.9 * this.ttl;
@@ -107,7 +107,7 @@ class Lease {
   async release() {
     this.stop();
     const client = await connect(this.ttl);
-    await ask(client, 'SELECT dlock_release($1, $2)', this.key, this.version);
+    await ask(client, 'SELECT dlock_release($1::text, $2::bigint)', this.key, this.version);
     await client.end();
   }
 }
@@ -116,7 +116,7 @@ class Lease {
 async function fencedWrite(client, key, version, line) {
   try {
     await client.query('BEGIN');
-    await client.query('SELECT dlock_fence($1, $2)', [key, version]);
+    await client.query('SELECT dlock_fence($1::text, $2::bigint)', [key, version]);
     await client.query('INSERT INTO journal (version, line) VALUES ($1, $2)', [version, line]);
     await client.query('COMMIT');
     return true;

@@ -41,8 +41,8 @@ def acquire(key, ttl, owner, wait):
         try:
             conn = connect(ttl)
             try:
-                return ask(conn, "SELECT dlock_acquire(%s, make_interval(secs => %s),"
-                           " owner => %s, wait => make_interval(secs => %s))",
+                return ask(conn, "SELECT dlock_acquire(%s::text, make_interval(secs => %s::float8),"
+                           " owner => %s::text, wait => make_interval(secs => %s::float8))",
                            key, ttl, owner, wait)
             finally:
                 conn.close()
@@ -71,7 +71,7 @@ class Lease:
         sent = time.monotonic()
         try:
             self.conn = self.conn or connect(self.ttl)
-            expiry = ask(self.conn, "SELECT dlock_refresh(%s, %s)", self.key, self.version)
+            expiry = ask(self.conn, "SELECT dlock_refresh(%s::text, %s::bigint)", self.key, self.version)
         except psycopg2.Error:
             # Not known: the deadline stands, a new connection may still make it.
             if self.conn:
@@ -95,7 +95,7 @@ class Lease:
     def release(self):
         self.stop.set()
         conn = connect(self.ttl)
-        ask(conn, "SELECT dlock_release(%s, %s)", self.key, self.version)
+        ask(conn, "SELECT dlock_release(%s::text, %s::bigint)", self.key, self.version)
         conn.close()
 
 
@@ -104,7 +104,7 @@ def fenced_write(conn, key, version, line):
     try:
         # "with conn" is a transaction, also where autocommit is on
         with conn, conn.cursor() as cursor:
-            cursor.execute("SELECT dlock_fence(%s, %s)", (key, version))
+            cursor.execute("SELECT dlock_fence(%s::text, %s::bigint)", (key, version))
             cursor.execute("INSERT INTO journal (version, line) VALUES (%s, %s)",
                            (version, line))
         return True

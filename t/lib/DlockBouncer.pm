@@ -29,7 +29,7 @@ sub new
 	my ($program) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
 	my $folder = PostgreSQL::Test::Utils::tempdir_short();
 	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	my $self = bless { pool_size => 20, mode => 'transaction', log => "$folder/log", %params, folder => $folder, port => $port }, $class;
+	my $self = bless { pool_size => 20, mode => 'transaction', databases => ['postgres'], log => "$folder/log", %params, folder => $folder, port => $port }, $class;
 
 	die 'pgbouncer is missing (Debian package pgbouncer)' unless $program;
 	$self->configure($params{target});
@@ -45,11 +45,12 @@ sub port { return $_[0]{port}; }
 sub configure
 {
 	my ($self, $target) = @_;
+	my $databases = join "\n", map { "$_ = $target dbname=$_ user=$self->{user}" } @{ $self->{databases} };
 
 	unlink "$self->{folder}/ini";
 	append_to_file("$self->{folder}/ini", <<"END");
 [databases]
-postgres = $target dbname=postgres user=$self->{user}
+$databases
 [pgbouncer]
 listen_addr =
 listen_port = $self->{port}

@@ -1,0 +1,165 @@
+/*-------------------------------------------------------------------------
+ *
+ * sql.c
+ *	  Every statement that the library sends.
+ *
+ * The search_path of a session is not ours.  The owner of a database sets it
+ * for everybody who connects, and behind a pooler it is what another client
+ * left there.  A name that is looked up by it can be an object of another role,
+ * whose code would then run with our rights, perhaps a superuser's.  So a
+ * statement here depends on no search_path:
+ *
+ * - Functions, types, relations and collations have their schema.  Operators
+ *   are written OPERATOR(pg_catalog.=), and a constant beside one is cast.
+ *   LIKE, IN, BETWEEN, NULLIF, IS DISTINCT FROM, CASE x WHEN, USING and NATURAL
+ *   JOIN look up an operator by the search_path and are not used.  EXTRACT,
+ *   LEAST, GREATEST, CASE WHEN, IS NULL and ORDER BY do not.
+ * - "@." is the schema of the extension, in which others may have functions of
+ *   the same names.  A call gives every argument, by its name and with its
+ *   exact type, so that no function with fewer arguments or other types fits.
+ *   One that has these arguments and further ones with defaults makes the call
+ *   ambiguous (42725).  It then fails, and runs nothing.  By name, because a
+ *   newer server may have more arguments, not only behind the last one.
+ *
+ * t/045_hostile.pl has an object of another role beside everything that is
+ * used here.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "internal.h"
+
+#define TEXT "::pg_catalog.text"
+#define INT4 "::pg_catalog.int4"
+#define INT8 "::pg_catalog.int8"
+#define BOOL "::pg_catalog.bool"
+#define INTERVAL "::pg_catalog.interval"
+
+#define EQUALS " OPERATOR(pg_catalog.=) "
+#define MINUS " OPERATOR(pg_catalog.-) "
+#define IS_LIKE " OPERATOR(pg_catalog.~~) "
+
+#define NOW "pg_catalog.clock_timestamp()"
+
+#define EPOCH_MS(x) \
+"(EXTRACT(EPOCH FROM " x ") OPERATOR(pg_catalog.*) 1000::pg_catalog.numeric)" INT8
+
+/*
+ * Connecting: $1 is the process that libpq believes to be connected to.
+ *
+ * A session that is ours alone gets a search_path without other roles' schemas,
+ * should a statement below ever miss a qualification.  It is ours if its process
+ * is the one that we were told: a pooler that shares servers between clients has
+ * numbers of its own, because it has to pass on requests to cancel.  In a shared
+ * session it would stay behind for the next client.  As an option of the
+ * connection it would be refused by PgBouncer, and replace the caller's options.
+ *
+ * The warnings that conn.c is after must not be turned off; with a pooler in
+ * between that is up to the administrator.
+ */
+const char	dlock_sql_lookup[] =
+"SELECT pg_catalog.quote_ident(n.nspname" TEXT "), pg_catalog.pg_backend_pid(),"
+" (SELECT " EPOCH_MS("LEAST(pg_catalog.current_setting('dlock.default_ttl', true)" INTERVAL ","
+					 " pg_catalog.current_setting('dlock.max_ttl', true)" INTERVAL ")") "),"
+" CASE WHEN pg_catalog.current_setting('client_min_messages')" EQUALS "'error'" TEXT
+" THEN pg_catalog.set_config('client_min_messages', 'warning', false) END,"
+" CASE WHEN pg_catalog.pg_backend_pid()" EQUALS "$1" INT4
+" THEN pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false) END"
+" FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
+" WHERE e.extname" EQUALS "'dlock'::pg_catalog.name AND n.oid" EQUALS "e.extnamespace";
+
+/* is anybody there? */
+const char	dlock_sql_probe[] = "SELECT 1";
+
+const char	dlock_sql_listen[] = "LISTEN dlock";
+
+/*
+ * Acquiring: key, TTL, owner, value, priority, cleanup, force, session; $9 is
+ * for those who wait.  A CALL waits without a snapshot.
+ */
+#define ACQUIRE_ARGUMENTS(wait) \
+"key => $1" TEXT ", ttl => $2" INTERVAL ", owner => $3" TEXT ", value => $4" TEXT \
+", wait => " wait INTERVAL ", priority => $5" INT4 ", cleanup => $6" INTERVAL \
+", force => $7" BOOL ", session => $8" BOOL
+
+const char	dlock_sql_try[] = "SELECT @.dlock_acquire(" ACQUIRE_ARGUMENTS("'0'") ")";
+const char	dlock_sql_wait[] =
+"CALL @.dlock_lock(" ACQUIRE_ARGUMENTS("$9") ", version => NULL" INT8 ")";
+
+/*
+ * One grant: key, version, owner; and for a refresh its TTL
+ */
+#define NAMED "key => $1" TEXT ", version => $2" INT8 ", owner => $3" TEXT
+
+#define REFRESH "@.dlock_refresh(" NAMED ", ttl => $4" INTERVAL ")"
+
+const char	dlock_sql_release[] = "SELECT @.dlock_release(" NAMED ")";
+const char	dlock_sql_check[] = "SELECT @.dlock_check(" NAMED ")";
+
+/* until when */
+const char	dlock_sql_refresh_key[] = "SELECT " EPOCH_MS(REFRESH);
+
+/* whether, and if not, why */
+const char	dlock_sql_refresh[] =
+"SELECT " REFRESH " IS NOT NULL,"
+" @.dlock_check(key => $1" TEXT ", version => $2" INT8 ", owner => NULL" TEXT ")";
+
+/* key, reason */
+const char	dlock_sql_force_release[] =
+"SELECT @.dlock_force_release(key => $1" TEXT ", reason => $2" TEXT ")";
+
+/*
+ * Renewal: keys, versions, which of them to refresh, lock_timeout.
+ *
+ * Refresh those that are to be renewed, then look at all.  A row that is in
+ * use by an open transaction would keep the others waiting, so there is a
+ * limit on that, for this statement's transaction.
+ */
+const char	dlock_sql_renew[] =
+"SELECT x.i, x.refreshed, x.state,"
+" CASE WHEN x.state" EQUALS "'preempting'" TEXT " THEN"
+" (SELECT " EPOCH_MS("l.requestor_deadline" MINUS NOW)
+" FROM @.dlock_locks l WHERE l.key" EQUALS "x.k) END"
+" FROM (SELECT u.i, u.k,"
+" CASE WHEN u.r THEN @.dlock_refresh(key => u.k, version => u.v,"
+" ttl => NULL" INTERVAL ", owner => NULL" TEXT ") IS NOT NULL END AS refreshed,"
+" @.dlock_check(key => u.k, version => u.v, owner => NULL" TEXT ") AS state"
+" FROM (SELECT pg_catalog.set_config('lock_timeout', $4" TEXT ", true) OFFSET 0) AS s(t),"
+" ROWS FROM (pg_catalog.unnest($1" TEXT "[]), pg_catalog.unnest($2" INT8 "[]),"
+" pg_catalog.unnest($3" BOOL "[])) WITH ORDINALITY AS u(k, v, r, i)"
+" WHERE s.t IS NOT NULL OFFSET 0) AS x";
+
+/* keys, owners */
+const char	dlock_sql_orphans[] =
+"SELECT @.dlock_release(key => u.k, version => NULL" INT8 ", owner => u.o)"
+" FROM ROWS FROM (pg_catalog.unnest($1" TEXT "[]), pg_catalog.unnest($2" TEXT "[])) AS u(k, o)";
+
+/*
+ * Looking: fill_info() and dlock_list_waiters() know the columns by number
+ */
+#define INFO_COLUMNS \
+"SELECT l.key, l.version, l.owner, l.role" TEXT ", l.value, l.state, l.priority, " \
+EPOCH_MS("l.acquired_at") ", " EPOCH_MS("l.refreshed_at") ", " EPOCH_MS("l.expires_at") ", " \
+EPOCH_MS("l.remaining") ", " EPOCH_MS("l.ttl") ", l.pid, l.requestor_priority IS NOT NULL, " \
+"l.requestor_owner, l.requestor_priority, " \
+EPOCH_MS("l.requestor_since") ", " EPOCH_MS("l.requestor_deadline") ", " \
+"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 ")" \
+" FROM @.dlock_locks l"
+
+/* key */
+const char	dlock_sql_info[] = INFO_COLUMNS " WHERE l.key" EQUALS "$1" TEXT;
+
+/* a pattern of LIKE or NULL, the limit or NULL */
+const char	dlock_sql_list[] = INFO_COLUMNS
+" WHERE $1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT
+" ORDER BY l.key COLLATE pg_catalog.\"C\" LIMIT $2" INT8;
+
+const char	dlock_sql_waiters[] =
+"SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "
+EPOCH_MS("w.since") ", " EPOCH_MS("w.until") ", "
+"GREATEST(" EPOCH_MS(NOW MINUS "w.since") ", 0" INT8 ")"
+" FROM @.dlock_waiters w WHERE $1" TEXT " IS NULL OR w.key" IS_LIKE "$1" TEXT
+" ORDER BY w.key COLLATE pg_catalog.\"C\", w.position NULLS LAST, w.since, w.pid LIMIT $2" INT8;
+
+/* key, version, timeout */
+const char	dlock_sql_watch[] =
+"SELECT @.dlock_watch(key => $1" TEXT ", version => $2" INT8 ", timeout => $3" INTERVAL ")";
