@@ -1,11 +1,11 @@
 #!/usr/bin/perl
-# What scripts/bench found, for people: tables, the aims, and plots.
+# Prints the results of scripts/bench: tables, the aims, and plots.
 #
 #	bench/report.pl [--format=text|markdown] [--docs=FOLDER] FOLDER
 #
-# With --docs the tables replace what stands between <!-- bench:NAME --> and
-# <!-- /bench:NAME --> in FOLDER/benchmarks.md, plots and figures go to
-# FOLDER/bench/.  What was not measured stays as it is there.
+# With --docs, the tables replace the text between <!-- bench:NAME --> and
+# <!-- /bench:NAME --> in FOLDER/benchmarks.md, and plots and figures go to
+# FOLDER/bench/.  What was not measured stays unchanged there.
 
 use strict;
 use warnings FATAL => 'all';
@@ -117,7 +117,7 @@ sub table_matrix
 	my @clients = $data->clients($group) or return;
 
 	return [
-		[ "$unit (dlock is)", map { $_ == 1 ? '1 client' : "$_ clients" } @clients ],
+		[ "$unit (ratio of dlock)", map { $_ == 1 ? '1 client' : "$_ clients" } @clients ],
 		map {
 			my $label = $_;
 			[
@@ -144,7 +144,7 @@ sub table_latency
 	my ($n) = (grep({ $_ == 8 } @clients), $clients[0]);
 
 	return [
-		[ "a cycle, $n clients", qw(mean median 99% worst), 'spread of rounds', 'load generator' ],
+		[ "one cycle, $n clients", qw(mean median 99% worst), 'spread of rounds', 'load generator' ],
 		map {
 			my $label = $_;
 			[
@@ -171,7 +171,7 @@ sub table_wait
 	my $n = wait_clients() // return;
 
 	return [
-		[ "one key, $n clients", 'grants/s', 'dlock is', 'mean wait', '99%', 'worst', 'worst / mean', 'tries a grant' ],
+		[ "one key, $n clients", 'grants/s', 'ratio of dlock', 'mean wait', '99%', 'worst', 'worst / mean', 'tries per grant' ],
 		map {
 			my $label = $_;
 			my ($mean, $worst, $grants, $busy) =
@@ -192,7 +192,7 @@ sub table_handover
 	my ($n) = $data->clients('handover') or return;
 
 	return [
-		[ 'from release to grant', 'median', '99%', 'worst', 'beside advisory' ],
+		[ 'from release to grant', 'median', '99%', 'worst', 'relative to advisory' ],
 		map {
 			[
 				named($_), us($data->get('handover', $_, $n, 'p50_us')), us($data->get('handover', $_, $n, 'p99_us')),
@@ -207,7 +207,7 @@ sub table_batch
 {
 	return unless $data->clients('batch');
 	return [
-		[ '1 client, 1,000 keys at a time', 'grants/s, acquire alone', 'cycles/s, with the release', 'of its own one by one' ],
+		[ '1 client, 1,000 keys at a time', 'grants/s, acquire only', 'cycles/s, with release', 'relative to one by one' ],
 		map {
 			my ($who) = /^(.*)_(?:one|pipe|batch)$/;
 			[
@@ -222,7 +222,7 @@ sub table_refresh
 {
 	return unless $data->clients('refresh');
 	return [
-		[ '1 client, 10,000 leases', 'leases/s', 'of its own one by one', 'time of all' ],
+		[ '1 client, 10,000 leases', 'leases/s', 'relative to one by one', 'total time' ],
 		map {
 			my ($who) = /^(.*)_(?:one|pipe|batch)$/;
 			my $rate = $data->get('refresh', $_, 1);
@@ -238,7 +238,7 @@ sub table_million
 {
 	return unless $data->clients('million_cycle');
 	return [
-		[ 'not durable, calls/s', 'clients', 'empty table', number($data->fact('million_locks')) . ' live locks', 'costs' ],
+		[ 'not durable, calls/s', 'clients', 'empty table', number($data->fact('million_locks')) . ' live locks', 'cost ratio' ],
 		map {
 			my ($group, $what) = @$_;
 			map {
@@ -264,13 +264,13 @@ sub table_memory
 	push @rows, [ 'a lock in Redis', number($data->fact('redis_lock_bytes')) . ' bytes' ]
 	  if defined $data->fact('redis_lock_bytes');
 	push @rows,
-	  [ 'shared memory of dlock, all told, at `max_connections = ' . $connections . '`', number($data->fact('shared_bytes') / 1024) . ' kB' ],
-	  [ 'of which the queue, a connection', number($waiters / $connections) . ' bytes' ]
+	  [ 'shared memory of dlock in total, with `max_connections = ' . $connections . '`', number($data->fact('shared_bytes') / 1024) . ' kB' ],
+	  [ 'of which the queue, per connection', number($waiters / $connections) . ' bytes' ]
 	  if defined $waiters;
-	push @rows, [ 'private memory of a session that waits', number($data->fact('waiter_kb_dlock')) . ' kB' ]
+	push @rows, [ 'private memory of a waiting session', number($data->fact('waiter_kb_dlock')) . ' kB' ]
 	  if defined $data->fact('waiter_kb_dlock');
 	push @rows,
-	  [ 'the same in `pg_advisory_lock`', number($data->fact('waiter_kb_advisory')) . ' kB' ]
+	  [ 'the same, waiting in `pg_advisory_lock`', number($data->fact('waiter_kb_advisory')) . ' kB' ]
 	  if defined $data->fact('waiter_kb_advisory');
 	return @rows ? [ [ 'memory', 'size' ], @rows ] : undef;
 }
@@ -336,7 +336,7 @@ sub table_expiry
 	}
 	return unless @rows;
 	return [
-		[ 'cycles/s, 8 clients, not durable (worst second)', 'before', 'while expired ones are removed', 'after', 'all are gone after' ],
+		[ 'cycles/s, 8 clients, not durable (worst second)', 'before', 'during the removal', 'after it', 'all removed after' ],
 		@rows
 	];
 }
@@ -360,14 +360,14 @@ sub table_instructions
 				defined $bare && $label ne $labels->[0] ? '+' . number($count - $bare) : '' ];
 		}
 	}
-	return @rows ? [ [ 'a cycle, or a call', 'instructions', 'more than `SELECT 1`' ], @rows ] : undef;
+	return @rows ? [ [ 'cycle or call', 'instructions', 'more than `SELECT 1`' ], @rows ] : undef;
 }
 
 sub table_aims
 {
 	my @aims = BenchAims::judge($data) or return;
 
-	return [ [ 'what', 'aim', 'here', '' ], @aims ];
+	return [ [ 'what', 'aim', 'measured', 'result' ], @aims ];
 }
 
 my @tables = (
@@ -377,15 +377,15 @@ my @tables = (
 	[ 'async', 'Cycles/s, not durable, 100,000 keys', sub { table_matrix('async', 'cycles/s', @cycles) } ],
 	[ 'async-latency', 'Time of a cycle, not durable', sub { table_latency('async') } ],
 	[
-		'try', 'Failed tries on a key that is taken',
+		'try', 'Failed tries on a held key',
 		sub { table_matrix('try', 'calls/s', qw(dlock plpgsql advisory redis etcd zookeeper select_once)) }
 	],
-	[ 'wait', 'Waiting for one key, and trying again', \&table_wait ],
+	[ 'wait', 'Waiting for one key, and retrying', \&table_wait ],
 	[
 		'wait-clients', 'Waiting for one key',
 		sub { table_matrix('wait', 'grants/s', qw(dlock dlock_async advisory zookeeper etcd)) }
 	],
-	[ 'handover', 'Handover to one that waits', \&table_handover ],
+	[ 'handover', 'Handover to a waiter', \&table_handover ],
 	[ 'batch', 'Many keys at a time', \&table_batch ],
 	[ 'refresh', 'Refreshing many leases', \&table_refresh ],
 	[ 'million', 'A million live locks', \&table_million ],
@@ -441,18 +441,18 @@ sub about
 	my ($errors, $left, $cpu) = $data->checks;
 	my @peers = map { defined $data->fact($_->[0]) ? "$_->[1] " . $data->fact($_->[0]) : () }
 	  [ redis => 'Redis' ], [ etcd => 'etcd' ], [ zookeeper => 'ZooKeeper' ];
-	my $text = sprintf "%s, dlock %s, PostgreSQL %s%s. %d cores (%s), %s GB, Linux %s, %s; load when it began: %s.\n",
+	my $text = sprintf "%s, dlock %s, PostgreSQL %s%s. %d cores (%s), %s GB, Linux %s, %s; load at the start: %s.\n",
 	  map { ref $_ ? $_->() : $fact->($_) } 'date', 'commit', 'postgres',
 	  sub { join '', map { ", $_" } @peers },
 	  qw(cores cpu memory_gb kernel filesystem load);
 
 	$text .= sprintf "Medians of %s interleaved rounds of %s s each. ", $fact->('repeats'), $fact->('seconds');
-	$text .= sprintf "The rounds of one thing were apart by %s of their median (in the middle), by %s at worst. ",
+	$text .= sprintf "The rounds of one measurement differ by %s of their median (median of all measurements), at most by %s. ",
 	  percent(median(@spreads)), percent($spreads[-1])
 	  if @spreads;
 	$text .= sprintf "Errors: %d. Locks left behind: %d. The busiest load generator took %s of one core.\n",
 	  $errors, $left, percent($cpu);
-	$text .= "This was a quick run: it shows that everything works, and proves little.\n"
+	$text .= "This was a quick run. It shows that everything works, but its figures prove little.\n"
 	  if $fact->('repeats') eq '1';
 	return $text;
 }
@@ -506,9 +506,9 @@ sub plot_wait
 	my @labels = grep { defined $data->get('wait', $_, $n) } there('wait', @waits);
 
 	return bars(
-		"One key that $n clients want",
+		"One key, $n clients",
 		'',
-		{ title => 'grants', unit => 'a second', bars => [ map { bar($_, $data->get('wait', $_, $n)) } @labels ] },
+		{ title => 'grants', unit => 'per second', bars => [ map { bar($_, $data->get('wait', $_, $n)) } @labels ] },
 		{
 			title => 'the longest wait',
 			unit => 'ms',
@@ -531,7 +531,7 @@ sub plot_batch
 		},
 		{
 			title => '10,000 leases',
-			unit => 'refreshed a second',
+			unit => 'refreshed per second',
 			bars => [ map { bar($_, $data->get('refresh', $_, 1), '10,000') } there('refresh', @labels) ]
 		});
 }
@@ -564,8 +564,8 @@ sub plot_expiry
 	my $at = $data->fact('expiry_at') // return;
 	my @panels;
 
-	foreach my $panel ([ 'expiry', 'Cycles meanwhile, 8 clients', 'cycles/s' ],
-		[ 'expiry_left', 'Locks that are not yet removed', 'locks' ])
+	foreach my $panel ([ 'expiry', 'Cycles, 8 clients', 'cycles/s' ],
+		[ 'expiry_left', 'Locks not yet removed', 'locks' ])
 	{
 		my ($group, $title, $y) = @$panel;
 		my @lines = map {
@@ -588,9 +588,9 @@ sub plot_instructions
 
 	return unless @bars && @calls;
 	return bars(
-		'Instructions that the server executes',
+		'Instructions executed by the server',
 		'instructions',
-		{ title => 'a cycle', bars => \@bars },
+		{ title => 'one cycle', bars => \@bars },
 		{ title => 'one call', bars => \@calls });
 }
 

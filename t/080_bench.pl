@@ -169,7 +169,7 @@ is_deeply(
 like($out, qr/^dlock +1,200 +1,200 +1,200 +1,200$/m, 'medians, not means');
 like($out, qr/^etcd +1,200 \(1\.00x\)/m, 'beside dlock');
 like($out, qr/^Redis, fsync always, pipeline of 16 +20,000 \(0\.25x\)/m, 'a pipeline is beside a pipeline');
-like($out, qr/apart by 30 % of their median/, 'the spread of the rounds');
+like($out, qr/differ by 30 % of their median/, 'the spread of the rounds');
 like($out, qr/Errors: 0\. Locks left behind: 0\. The busiest load generator took 25 % of one core/, 'checks');
 like($out, qr/^dlock +3,000 \(3,000\) +3,000 \(3,000\) +3,000 \(3,000\) +71 s$/m, 'how long the removal took');
 

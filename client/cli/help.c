@@ -23,48 +23,49 @@ static const struct
 
 	[CMD_EXEC] = {"exec", "KEY [OPTION]... [--] COMMAND [ARGUMENT]...",
 		"run a command while holding a lock",
-		"Takes the lock, runs COMMAND, renews the lock while it runs, and releases it\n"
-		"when it has ended.  COMMAND finds the fencing token in DLOCK_VERSION and the\n"
-		"key in DLOCK_KEY.  Signals are passed on to it, and its exit code is ours.\n"
+		"Takes the lock, runs COMMAND, renews the lock while COMMAND runs, and releases\n"
+		"it afterwards.  COMMAND gets the fencing token in DLOCK_VERSION and the key in\n"
+		"DLOCK_KEY.  Signals are passed on to it, and its exit code is returned.\n"
 		"If the lock is lost or cannot be renewed, COMMAND and everything in its\n"
-		"process group get SIGTERM and then SIGKILL, before the lock could be\n"
-	"somebody else's.\n"},
+		"process group get SIGTERM and then SIGKILL, before the server can grant the\n"
+	"lock to another client.\n"},
 	[CMD_ELECT] = {"elect", "KEY [OPTION]... [--] COMMAND [ARGUMENT]...",
 		"run a command while being the leader",
-		"Waits to be elected, and runs COMMAND as \"dlock exec\" does.  If the leadership\n"
-		"is lost, COMMAND is ended, and the campaign starts anew.  Ends when COMMAND\n"
-		"ends, with its exit code.  An unreachable server is tried again and again.\n"
-	"With --observe, follows who is the leader, and takes no part.\n"},
+		"Waits to be elected, then runs COMMAND as \"dlock exec\" does.  If the leadership\n"
+		"is lost, COMMAND is ended and the campaign starts again.  Ends when COMMAND\n"
+		"ends, with its exit code.  Retries if the server cannot be reached.\n"
+	"With --observe, follows the election without taking part.\n"},
 	[CMD_ACQUIRE] = {"acquire", "KEY [OPTION]...",
 		"take a lock and print its version",
-		"The lock is nobody's process: it stays until it is released or its TTL is\n"
-	"over.  Renew it with \"dlock refresh KEY VERSION\".\n"},
+		"The lock belongs to no process.  It stays until it is released or its TTL\n"
+	"ends.  Renew it with \"dlock refresh KEY VERSION\".\n"},
 	[CMD_REFRESH] = {"refresh", "KEY VERSION [OPTION]...",
 		"keep a lock for another TTL",
-	"Prints the time of its expiry.\n"},
+	"Prints the time at which the lock expires.\n"},
 	[CMD_RELEASE] = {"release", "KEY VERSION [OPTION]...",
-		"give a lock back",
+		"release a lock",
 	"Prints \"released\", \"not_held\" or \"held_by_other\".\n"},
 	[CMD_CHECK] = {"check", "KEY VERSION [OPTION]...",
-		"is the lock still ours?",
+		"check whether a lock is still held",
 	"Prints \"held\", \"preempting\", \"not_held\" or \"held_by_other\".\n"},
 	[CMD_INFO] = {"info", "KEY [OPTION]...",
-		"everything about one key",
-	"Who holds it, until when, and who waits for it.\n"},
+		"show everything about one key",
+	"Shows who holds it, until when, and who waits for it.\n"},
 	[CMD_LS] = {"ls", "[PATTERN] [OPTION]...",
 		"list the locks that are held or waited for",
-	"PATTERN is as in the shell: \"*\" stands for anything, \"?\" for a character.\n"},
+	"PATTERN is a shell pattern: \"*\" matches any text, \"?\" one character.\n"},
 	[CMD_TOP] = {"top", "[PATTERN] [OPTION]...",
-		"the same, live, with the keys that are fought for",
-		"Keys: the arrows, j and k, page up and down, Home and End scroll; q ends it,\n"
-		"s changes the order, + and - the interval, space looks now.\n"
+		"show the locks live, with the most contended keys",
+		"The arrows, j and k, page up and down, Home and End scroll; q quits, s changes\n"
+		"the order, + and - change the interval, the space bar refreshes at once.\n"
 	"Without a terminal, one frame is printed.\n"},
 	[CMD_WATCH] = {"watch", "KEY [OPTION]...",
 		"print a line whenever a key changes hands",
-	"The first line is what is there now.\n"},
+	"The first line shows the current state.\n"},
 	[CMD_FORCE_RELEASE] = {"force-release", "KEY --reason TEXT [OPTION]...",
-		"take a lock away from whoever has it",
-	"Prints the version that was taken away.  Needs a privilege; it is logged.\n"},
+		"take a lock away from its holder",
+		"Prints the version that was taken away.  Needs the privilege to execute\n"
+	"dlock_force_release.  The server logs it.\n"},
 };
 
 typedef struct
@@ -75,52 +76,53 @@ typedef struct
 } OptionHelp;
 
 static const OptionHelp option_help[] = {
-	{TAKES | BIT(CMD_REFRESH), "ttl", "--ttl=DURATION         how long the lock lasts unless renewed (default: the\n"
-	"                         server's dlock.default_ttl, 20s)"},
-	{TAKES, "wait", "--wait=DURATION        queue for it that long, or \"forever\" (default: 0, and\n"
-	"                         forever for elect)"},
-	{TAKES, "value", "--value=TEXT           kept with the lock, for others to see"},
+	{TAKES | BIT(CMD_REFRESH), "ttl", "--ttl=DURATION         how long the lock lasts unless it is renewed (default:\n"
+	"                         the server's dlock.default_ttl, 20s)"},
+	{TAKES, "wait", "--wait=DURATION        how long to queue for the lock, or \"forever\" (default:\n"
+	"                         0, for elect \"forever\")"},
+	{TAKES, "value", "--value=TEXT           text that is stored with the lock for others to see"},
 	{TAKES, "priority", "--priority=NUMBER      ask holders of a lower priority to yield (default: 0)"},
-	{TAKES, "cleanup", "--cleanup=DURATION     time to yield in when asked to (default: 5s for exec\n"
-	"                         and elect, 0 for acquire)"},
-	{TAKES, "force", "--force                take it if the holder does not yield in time"},
-	{TAKES | NAMES, "owner", "--owner=NAME           the name of the request; the same name gets the same\n"
-	"                         lock again (default: host:pid:random)"},
+	{TAKES, "cleanup", "--cleanup=DURATION     time to yield when asked to (default: 5s for exec and\n"
+	"                         elect, 0 for acquire)"},
+	{TAKES, "force", "--force                take the lock if the holder does not yield in time"},
+	{TAKES | NAMES, "owner", "--owner=NAME           name of the request; the same name gets the same lock\n"
+	"                         again (default: host:pid:random)"},
 	{RUNS, "kill-after", "--kill-after=DURATION  time between SIGTERM and SIGKILL (default: 5s, at most\n"
 	"                         a quarter of the TTL)"},
-	{RUNS, "on-preempt", "--on-preempt=SIGNAL    sent when asked to yield, or \"none\" (default: TERM)"},
-	{BIT(CMD_ELECT), "once", "--once                 end when the leadership is lost"},
-	{BIT(CMD_ELECT), "observe", "--observe              follow who is the leader"},
-	{BIT(CMD_FORCE_RELEASE), "reason", "--reason=TEXT          why, for the log and the event"},
-	{BIT(CMD_LS) | BIT(CMD_TOP), "sort", "--sort=ORDER           key, remaining, waiters, held (default: key, and\n"
-	"                         waiters for top)"},
-	{BIT(CMD_LS), "waiters", "--waiters              list those who wait instead"},
-	{BIT(CMD_LS) | BIT(CMD_TOP), "limit", "--limit=NUMBER         no more rows than that"},
-	{BIT(CMD_TOP), "interval", "--interval=DURATION    between two looks (default: 2s)"},
-	{BIT(CMD_TOP), "once", "--once                 print one frame and end"},
-	{BIT(CMD_WATCH) | BIT(CMD_ELECT), "count", "--count=NUMBER         end after that many lines"},
-	{BIT(CMD_WATCH), "until-free", "--until-free           end when the key is free"},
+	{RUNS, "on-preempt", "--on-preempt=SIGNAL    signal to send when asked to yield, or \"none\"\n"
+	"                         (default: TERM)"},
+	{BIT(CMD_ELECT), "once", "--once                 exit when the leadership is lost"},
+	{BIT(CMD_ELECT), "observe", "--observe              follow the election without taking part"},
+	{BIT(CMD_FORCE_RELEASE), "reason", "--reason=TEXT          reason, for the log and the event"},
+	{BIT(CMD_LS) | BIT(CMD_TOP), "sort", "--sort=ORDER           key, remaining, waiters, held (default: key, for top\n"
+	"                         waiters)"},
+	{BIT(CMD_LS), "waiters", "--waiters              list the waiters instead of the keys"},
+	{BIT(CMD_LS) | BIT(CMD_TOP), "limit", "--limit=NUMBER         maximum number of rows"},
+	{BIT(CMD_TOP), "interval", "--interval=DURATION    time between refreshes of the screen (default: 2s)"},
+	{BIT(CMD_TOP), "once", "--once                 print one frame and exit"},
+	{BIT(CMD_WATCH) | BIT(CMD_ELECT), "count", "--count=NUMBER         exit after that many lines"},
+	{BIT(CMD_WATCH), "until-free", "--until-free           exit when the key is free"},
 	{ALL & ~BIT(CMD_EXEC), "json", "--json                 print JSON"},
-	{RUNS, "quiet", "--quiet                say nothing but errors"},
+	{RUNS, "quiet", "--quiet                print only errors"},
 };
 
 static const char connection_help[] =
 "Connection, as in psql (also PGHOST, PGPORT, PGUSER, PGDATABASE...):\n"
-"  -d, --dbname=CONNINFO      name of the database, connection string or URI\n"
-"  -h, --host=HOST            server or directory of its socket\n"
-"  -p, --port=PORT            its port\n"
+"  -d, --dbname=CONNINFO      database name, connection string or URI\n"
+"  -h, --host=HOST            server host or socket directory\n"
+"  -p, --port=PORT            server port\n"
 "  -U, --username=NAME        role\n"
-"      --timeout=DURATION     how long servers may be silent or unreachable\n"
-"                             before giving up (default: 10s)\n";
+"      --timeout=DURATION     how long the servers may be silent or unreachable\n"
+"                             before dlock gives up (default: 10s)\n";
 
 static const char exit_help[] =
 "Exit codes:\n"
 "    0  done: granted, renewed, released, held\n"
-"   64  wrong usage\n"
+"   64  invalid command line\n"
 "   69  unreachable: no server, or no answer in time\n"
 "   70  the server reported an error\n"
-"   71  the system failed us: no memory, no processes, output not written\n"
-"   75  busy: somebody else has the lock, or did not yield\n"
+"   71  system error: no memory, no processes, output cannot be written\n"
+"   75  busy: another client has the lock, or did not yield\n"
 "   76  lost: the lock is not ours, or was lost or yielded while the command\n"
 "       ran; info, force-release: the key is free\n"
 "   77  denied: wrong password, no such role or database, no privilege\n"
@@ -128,7 +130,7 @@ static const char exit_help[] =
 "  126  the command cannot be executed\n"
 "  127  the command was not found\n"
 "128+n  the command was ended by signal n\n"
-"exec and elect otherwise end with the exit code of the command.\n";
+"In all other cases, exec and elect return the exit code of the command.\n";
 
 const char *
 command_name(CommandId id)
