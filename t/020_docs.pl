@@ -2,8 +2,10 @@
 #
 # Every block of README.md and docs/*.md that is marked "sql" or "console" is
 # run, in order, each file in a database of its own (so the first version in
-# it is 1), all sessions as superuser.  A statement ends with a semicolon at
-# the end of a line, and must not fail unless the block says so.
+# it is 1), all sessions as superuser.  The extension is there unless the file
+# creates it.  A line "<!-- new database -->", which the reader does not see,
+# goes on in a new database.  A statement ends with a semicolon at the end of
+# a line, and must not fail unless the block says so.
 #
 # In a block marked "sql", a comment that is alone on its line may be one of
 #
@@ -21,15 +23,26 @@
 # semicolons.  In a block marked "console", "A=# " is the prompt of session A
 # (and "A-# ", "A=*# " its variants), and what follows is what psql prints.
 # Times of day and dates are not compared there.
+#
+# Besides:
+# - The quick start of README.md, pasted into psql as a whole, in a new database,
+#   prints what README.md shows.
+# - README.md is short, and no link leads nowhere.
+# - docs/reference.md has the functions, views and settings that there are.
 
 use strict;
 use warnings FATAL => 'all';
 
 use FindBin;
+use lib "$FindBin::RealBin/lib";
+
+use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
+
+use DlockDocs;
 
 my $root = "$FindBin::RealBin/..";
 my @files =
@@ -190,15 +203,6 @@ sub hears
 	return;
 }
 
-# Is a statement complete?  Not within a dollar-quoted body.
-sub complete
-{
-	my ($sql) = @_;
-	my $quotes = () = $sql =~ /\$\$/g;
-
-	return $quotes % 2 == 0 && $sql =~ /;\s*(--.*)?$/;
-}
-
 sub run_sql_block
 {
 	my ($file, $line, $block) = @_;
@@ -329,40 +333,18 @@ sub run_console_block
 	return;
 }
 
-foreach my $file (@files)
+sub create_database
 {
-	my $text = slurp_file("$root/$file");
-	my ($kind, $start, $block, $line, $nblocks) = (undef, 0, '', 0, 0);
+	my ($name, $with_extension) = @_;
 
-	$database = 'docs_' . ($file =~ s/\W+/_/gr);
-	$database =~ tr/A-Z/a-z/;
-	$node->safe_psql('postgres', "CREATE DATABASE $database");
-	$node->safe_psql($database, 'CREATE EXTENSION dlock')
-	  unless $text =~ /^(?:\w+=# )?CREATE EXTENSION dlock(?: SCHEMA \w+)?;/m;
-	%session = ();
+	$node->safe_psql('postgres', "CREATE DATABASE $name");
+	$node->safe_psql($name, 'CREATE EXTENSION dlock') if $with_extension;
+	return;
+}
 
-	foreach my $l (split /\n/, $text)
-	{
-		$line++;
-		if (!defined $kind && $l =~ /^```(\w*)\s*$/)
-		{
-			($kind, $start, $block) = ($1, $line, '');
-		}
-		elsif (defined $kind && $l =~ /^```\s*$/)
-		{
-			$nblocks++ if $kind eq 'sql' || $kind eq 'console';
-			$where = "$file:$start";
-			run_sql_block($file, $start, $block) if $kind eq 'sql';
-			run_console_block($file, $start, $block) if $kind eq 'console';
-			$kind = undef;
-		}
-		elsif (defined $kind)
-		{
-			$block .= "$l\n";
-		}
-	}
-	die "$file: a block without an end" if defined $kind;
-	note("$file: $nblocks blocks");
+sub close_sessions
+{
+	my ($file) = @_;
 
 	foreach my $name (sort keys %session)
 	{
@@ -371,7 +353,160 @@ foreach my $file (@files)
 		eval { $session{$name}->{psql}->quit; 1 }
 		  or note("session $name had ended: $@");
 	}
+	%session = ();
+	return;
 }
+
+sub run_page
+{
+	my ($file) = @_;
+	my @blocks = grep { $_->{kind} eq 'sql' || $_->{kind} eq 'console' }
+	  blocks($file, slurp_file("$root/$file"));
+	my $current = -1;
+
+	foreach my $block (@blocks)
+	{
+		if ($block->{database} != $current)
+		{
+			$current = $block->{database};
+			close_sessions($file);
+			$database = lc('docs_' . ($file =~ s/\W+/_/gr) . "_$current");
+			create_database($database,
+				!grep { $_->{database} == $current
+					  && $_->{text} =~ /^(?:\w+=# )?CREATE EXTENSION dlock\b/m } @blocks);
+		}
+		$where = "$file:$block->{line}";
+		run_sql_block($file, $block->{line}, $block->{text}) if $block->{kind} eq 'sql';
+		run_console_block($file, $block->{line}, $block->{text}) if $block->{kind} eq 'console';
+	}
+	close_sessions($file);
+	note("$file: " . @blocks . ' blocks');
+	return;
+}
+
+# What a newcomer does: paste the whole quick start, where the extension has
+# just been created, and compare with what README.md shows.
+sub paste_quick_start
+{
+	my @blocks = grep { $_->{kind} eq 'sql' && $_->{section} eq 'Quick start' }
+	  blocks('README.md', slurp_file("$root/README.md"));
+	my $text = join "\n", map { $_->{text} } @blocks;
+	my ($printed, $shown) = ('', 0);
+
+	create_database('quick_start', 1);
+	IPC::Run::run(
+		[
+			'psql', '-X', '-q', '-a', '-A', '-t',
+			'-P' => 'null=NULL',
+			'-v' => 'VERBOSITY=sqlstate',
+			'-d' => $node->connstr('quick_start'),
+			'-f' => '-'
+		],
+		'<' => \$text,
+		'>&' => \$printed) or die "psql failed: $printed";
+
+	foreach my $statement (pasted($text, $printed))
+	{
+		my $sql = $statement->{sql} =~ s/\n.*//sr;
+		my @said = @{ $statement->{said} };
+
+		# a time need not be told: it is never the same
+		my @printed = grep { @said || !/^\d{4}-\d\d-\d\d / } @{ $statement->{printed} };
+
+		is(join("\n", @printed), join("\n", @said), "quick start: $sql");
+		$shown += @said;
+	}
+	cmp_ok($shown, '>', 0, "quick start: $shown answers are shown");
+	return;
+}
+
+sub check_links
+{
+	my @pages = map { s/^\Q$root\E\///r }
+	  grep { -f } map { glob "$root/$_" } qw(*.md docs/*.md */README.md);
+
+	foreach my $page (@pages)
+	{
+		my $folder = $page =~ /^(.*\/)/ ? $1 : '';
+		my @broken;
+
+		foreach my $link (links(slurp_file("$root/$page")))
+		{
+			my ($path, $anchor) = $link =~ /^([^#]*)(?:#(.*))?$/;
+			my $target = $path eq '' ? "$root/$page" : "$root/$folder$path";
+
+			if (!-e $target)
+			{
+				push @broken, $link;
+			}
+			elsif (defined $anchor)
+			{
+				my %anchors = anchors(slurp_file($target));
+
+				push @broken, $link unless $anchors{$anchor};
+			}
+		}
+		is(join("\n", @broken), '', "$page: links lead somewhere");
+	}
+	return;
+}
+
+sub check_length
+{
+	my $lines = () = slurp_file("$root/README.md") =~ /\n/g;
+
+	cmp_ok($lines, '<', 250, 'README.md has fewer than 250 lines');
+	return;
+}
+
+# A row of docs/reference.md for each function with its arguments, each column
+# of a view with its type, and each setting with its default; and no others.
+sub check_reference
+{
+	my $text = slurp_file("$root/docs/reference.md");
+	my ($there, @cells);
+
+	create_database('reference', 1);
+	$there = $node->safe_psql(
+		'reference', q{
+		SELECT proname || '(' || pg_get_function_arguments(p.oid) || ')'
+		  FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
+		  JOIN pg_extension e ON e.oid = d.refobjid
+		 WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass
+		   AND e.extname = 'dlock' AND p.pronamespace = e.extnamespace
+		   AND proname NOT LIKE '%\_shown'
+		 ORDER BY proname COLLATE "C"});
+	$there =~ s/ DEFAULT / = /g;
+	$there =~ s/::\w+//g;
+	$there =~ s/\binteger\b/int/g;
+	$there =~ s/'00:00:00'/'0'/g;
+	$there =~ s/\bIN |\bOUT \w+ \w+(?:, )?//g;
+	@cells = map { $_->[0] =~ s/^`(?:CALL )?|`$//gr } rows(section($text, 'Functions'));
+	is(join("\n", sort @cells), $there, 'docs/reference.md: functions');
+
+	foreach my $view (qw(dlock_locks dlock_waiters))
+	{
+		$there = $node->safe_psql('reference',
+			"SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+			  . " WHERE attrelid = '$view'::regclass AND attnum > 0 ORDER BY attnum");
+		$there =~ s/timestamp with time zone/timestamptz/g;
+		@cells = map { "$_->[0]|$_->[1]" =~ s/`//gr } rows(section($text, "View $view"));
+		is(join("\n", @cells), $there, "docs/reference.md: view $view");
+	}
+
+	$there = $node->safe_psql('reference',
+		q{SELECT name, coalesce(nullif(current_setting(name), ''), 'empty')
+			FROM pg_settings WHERE name LIKE 'dlock.%' ORDER BY name COLLATE "C"});
+	@cells = map { "$_->[0]|" . $_->[1] =~ s/ //r } rows(section($text, 'Settings'));
+	is(join("\n", sort map { s/`//gr } @cells), $there, 'docs/reference.md: settings');
+	return;
+}
+
+check_length();
+check_links();
+check_reference();
+paste_quick_start();
+run_page($_) foreach @files;
 
 $node->stop;
 done_testing();
