@@ -1,26 +1,25 @@
-# The examples of the documentation are run, and do what is said there.
+# Runs the examples of the documentation, and checks that they do what it says.
 #
-# Every block of README.md and docs/*.md that is marked "sql" or "console" is
-# run, in order, each file in a database of its own (so the first version in
-# it is 1), all sessions as superuser.  A statement ends with a semicolon at
-# the end of a line, and must not fail unless the block says so.
+# Every block of README.md and docs/*.md that is marked "sql" or "console" is run, in
+# order. Each file has its own database, so the first version in it is 1, and all sessions
+# run as superuser. A statement ends with a semicolon at the end of a line, and must not
+# fail unless the block says so.
 #
 # In a block marked "sql", a comment that is alone on its line may be one of
 #
 #	-- session B		what follows is for session B; the first is A
-#	-- returns 17		what the statement before returned, a line a row, columns
-#						separated by |, null as NULL; for several rows, several
-#						such lines; "-- returns nothing" for no row
-#	-- becomes held		the same, but it may take a moment: asked until it does
-#	-- error LK001		the statement before fails with this code
-#	-- waits			the statement before does not return yet; its answer is
-#						told by a later "returns" or "error" of the session
+#	-- returns 17		what the previous statement returned: one line for each row,
+#						columns separated by |, null as NULL; "-- returns nothing"
+#						for no row
+#	-- becomes held		the same, but repeated until it returns that
+#	-- error LK001		the previous statement fails with this code
+#	-- waits			the previous statement does not return yet; a later
+#						"returns" or "error" of the session is about it
 #	-- hears preempt	this event arrives on channel dlock
 #
-# Any other comment is for the reader.  Dollar-quoted bodies may have
-# semicolons.  In a block marked "console", "A=# " is the prompt of session A
-# (and "A-# ", "A=*# " its variants), and what follows is what psql prints.
-# Times of day and dates are not compared there.
+# Any other comment is for the reader.  Dollar-quoted bodies may contain semicolons.  In a
+# block marked "console", "A=# " (or "A-# ", "A=*# ") is the prompt of session A, and what
+# follows is what psql prints.  Dates and times of day are not compared there.
 
 use strict;
 use warnings FATAL => 'all';
@@ -40,7 +39,7 @@ $node->init;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'\n");
 $node->start;
 
-# of the file at hand
+# state for the current file
 my ($database, %session, $where);
 
 sub poll
@@ -74,7 +73,7 @@ sub session
 	};
 }
 
-# Take what was printed apart: the notifications, and the rest.
+# Separate the notifications from the rest of the output.
 sub answer
 {
 	my ($session, $printed) = @_;
@@ -103,7 +102,7 @@ sub run
 	return answer($session, scalar $session->{psql}->query($sql));
 }
 
-# Send a statement that will not return; the answer comes by collect().
+# Send a statement that will not return yet; collect() gets the answer.
 sub send_off
 {
 	my ($session, $sql) = @_;
@@ -138,8 +137,8 @@ sub code_of
 	return $stderr =~ /ERROR:  ([0-9A-Z]{5}): / ? $1 : 'none';
 }
 
-# Check one statement against what is said of it.  What is said may be
-# nothing; then it must only not fail.
+# Check a statement against what the block says about it.  If it says nothing, the
+# statement must only not fail.
 sub check
 {
 	my ($name, $sql, @said) = @_;
@@ -248,7 +247,7 @@ sub run_sql_block
 	return;
 }
 
-# What psql prints as a table, as it prints it with -At.
+# Convert a table as psql prints it to the format of -At.
 sub untable
 {
 	my (@lines) = @_;
