@@ -1,11 +1,11 @@
 #!/usr/bin/perl
-# What scripts/bench found, for people: tables, the aims, and plots.
+# The results of scripts/bench as tables, aims and plots.
 #
 #	bench/report.pl [--format=text|markdown] [--docs=FOLDER] FOLDER
 #
-# With --docs the tables replace what stands between <!-- bench:NAME --> and
-# <!-- /bench:NAME --> in FOLDER/benchmarks.md, plots and figures go to
-# FOLDER/bench/.  What was not measured stays as it is there.
+# With --docs the tables replace what is between <!-- bench:NAME --> and <!--
+# /bench:NAME --> in FOLDER/benchmarks.md, and plots and figures go to
+# FOLDER/bench/.  What was not measured stays there unchanged.
 
 use strict;
 use warnings FATAL => 'all';
@@ -67,7 +67,7 @@ my @cycles = qw(dlock dlock_pipe plpgsql advisory redis redis_pipe redis_aof
 my @waits = (qw(dlock dlock_async advisory zookeeper etcd),
 	map { my $who = $_; map { "${who}_retry_$_" } 0, 10, 100 } qw(dlock plpgsql redis redis_aof));
 
-# Those of the labels that a group has.
+# The given labels that a group has.
 sub there
 {
 	my ($group, @labels) = @_;
@@ -110,7 +110,8 @@ sub percent
 # Tables: [ heading of the columns, row, ... ], or nothing
 #
 
-# Labels down, numbers of clients across; in brackets what dlock is of it.
+# Labels as rows, numbers of clients as columns; in brackets dlock's ratio to
+# it.
 sub table_matrix
 {
 	my ($group, $unit, @labels) = @_;
@@ -157,7 +158,7 @@ sub table_latency
 	];
 }
 
-# The one with the retries, or else the last.
+# The one with retries, or otherwise the last.
 sub wait_clients
 {
 	my @clients = $data->clients('wait') or return;
@@ -299,7 +300,7 @@ sub table_snapshot
 	return @rows ? [ [ 'cycles/s, not durable', "first $n s", "last $n s", 'last / first' ], @rows ] : undef;
 }
 
-# When the last of the expired locks was gone.
+# When the last expired lock was gone.
 sub gone_at
 {
 	my ($label) = @_;
@@ -394,7 +395,7 @@ my @tables = (
 	[ 'snapshot', 'While another session holds an old snapshot', \&table_snapshot ],
 	[ 'instructions', 'Server instructions, by callgrind', \&table_instructions ]);
 
-# Columns of figures are aligned to the right.
+# Columns of figures are right-aligned.
 sub rights
 {
 	my (undef, @rows) = @_;
@@ -433,7 +434,7 @@ sub as_markdown
 	return $line->(@$head) . join('', map { $_ ? '|---:' : '|---' } rights(@$table)) . "|\n" . join '', map { $line->(@$_) } @rows;
 }
 
-# Where and how, and how much to believe.
+# Where and how it was measured, and how reliable it is.
 sub about
 {
 	my $fact = sub { $data->fact($_[0]) // '?' };
