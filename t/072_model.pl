@@ -37,11 +37,11 @@ foreach my $line (split /\n/, slurp_file("$folder/cases"))
 # the list of cases has every switch that removes a guard
 foreach my $model ('dlock', 'wait')
 {
-	my ($list) = slurp_file("$folder/$model.pml") =~ /^ \* Which guard is taken out.*?\n(.*?)^ \*\//ms
+	my ($list) = slurp_file("$folder/$model.pml") =~ /^ \* The guard to remove.*?\n(.*?)^ \*\//ms
 	  or die "no list of guards in $model.pml";
 	my @listed = $list =~ /^ \*\t([A-Z_]+)\t/mg;
 
-	is_deeply([ sort keys %{ $guards{$model} } ], [ sort @listed ], "$model: every guard is taken out once");
+	is_deeply([ sort keys %{ $guards{$model} } ], [ sort @listed ], "$model: every guard is removed once");
 }
 
 done_testing();
