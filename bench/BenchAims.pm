@@ -23,7 +23,7 @@ sub ratios
 	return join ', ', map { sprintf '%.2fx', $_ } @_;
 }
 
-# all of them at least that; with "more", more than that
+# all of them at least that, or with "more" more than that
 sub at_least
 {
 	my ($what, $aim, $factor, @values) = @_;
@@ -47,7 +47,7 @@ sub at_most
 
 sub keys_at_a_time { return $_[0] =~ /_one$/ ? 1 : 1000; }
 
-# Of the acquires alone: how many in the time that they took.
+# The acquires alone: how many in the time that they took.
 sub grants_a_second
 {
 	my ($data, $label) = @_;
@@ -56,7 +56,7 @@ sub grants_a_second
 	return $us ? keys_at_a_time($label) * 1e6 / $us : undef;
 }
 
-# How many times the grants a second of another.
+# The grants per second as a multiple of another's.
 sub times_the_grants
 {
 	my ($data, $label, $other) = @_;

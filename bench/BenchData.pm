@@ -1,5 +1,5 @@
-# The figures of a run of scripts/bench: reading, medians, numbers for people.
-# bench/sections.sh says what is in the files.
+# The figures of a run of scripts/bench: reading, medians, number formats.
+# bench/sections.sh describes the files.
 
 package BenchData;
 
@@ -94,7 +94,7 @@ sub _rounds
 {
 	my ($self, $group, $label, $clients) = @_;
 
-	# a question must not create what it asks for
+	# a lookup must not create the entry
 	return @{ (($self->{result}{$group} // {})->{$label} // {})->{$clients} // [] };
 }
 
@@ -120,8 +120,8 @@ sub get
 	return median($self->values_of($group, $label, $clients, $metric // 'rate'));
 }
 
-# Of two labels in one group: the median of the ratios in each round, for the
-# two were measured within seconds of each other there.
+# For two labels in one group: the median of the ratios in each round, because
+# there the two were measured within seconds of each other.
 sub ratio
 {
 	my ($self, $group, $label, $other, $clients, $metric) = @_;
@@ -131,7 +131,7 @@ sub ratio
 	return median(map { $a{$_} / $b{$_} } grep { $b{$_} } keys %a);
 }
 
-# How far the rounds are apart, as a part of their median.
+# The spread of the rounds relative to their median.
 sub spread
 {
 	my ($self, $group, $label, $clients) = @_;
@@ -159,7 +159,7 @@ sub spreads
 	return @all;
 }
 
-# What went wrong, and the largest share of a core that a generator took.
+# Errors, and the largest share of a core that a generator used.
 sub checks
 {
 	my ($self) = @_;

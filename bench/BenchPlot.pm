@@ -1,7 +1,7 @@
 # Plots as SVG: bars and lines in panels.
 #
-# They are shown on light and on dark pages, so there is no background, text
-# and axes are of a grey that both can bear, and one colour stands out: dlock's.
+# They are shown on light and dark pages, so there is no background, text and
+# axes are grey, and only dlock has a colour that stands out.
 
 package BenchPlot;
 

@@ -1,12 +1,12 @@
 // The load generator for etcd, whose client library is in Go.  Its options,
-// its work and the line that it prints are those of load.c, whose banner says
-// what they mean; what etcd has no part in is not there.
+// its work and the line that it prints are those of load.c, whose banner
+// explains them; what does not apply to etcd is missing.
 //
-// A client has a connection and a lease of its own, kept alive as usual: the
-// lease is the TTL.  To acquire is one transaction, which puts the key under
-// the lease if it is not there; to release is another, which deletes it if its
-// value is still the owner's.  A lease a lock, so that each has a TTL of its
-// own, would cost two more writes.  To wait is etcd's own concurrency.Mutex.
+// Each client has its own connection and a lease that is kept alive as usual:
+// the lease is the TTL.  An acquire is one transaction, which puts the key under
+// the lease if it does not exist; a release is another, which deletes it if its
+// value is still the owner's.  A lease for each lock, so that each has its own
+// TTL, would cost two more writes.  Waiting uses etcd's concurrency.Mutex.
 package main
 
 import (

@@ -1,11 +1,11 @@
-# The time from kill -9 of a primary, and of what manages it, to the first new
-# grant.  scripts/failover-time runs it where the tests run.
+# The time from kill -9 of a primary and its manager to the first new grant.
+# scripts/failover-time runs this in the environment of the tests.
 #
 #   failover_time.pl REPEATS CONFIGURATION...
 #
-# Two clients ask from the moment of the kill on: psql, again and again, with a
-# pause of 50 ms, which shows when the cluster is there; and "dlock acquire",
-# which shows what a program on libdlock sees.
+# Two clients ask from the moment of the kill on: psql, repeatedly with a pause
+# of 50 ms, which shows when the cluster is available; and "dlock acquire",
+# which shows what a program with libdlock sees.
 
 use strict;
 use warnings FATAL => 'all';
@@ -33,8 +33,8 @@ my %configuration = (
 	'patroni' => [ 'DlockPatroni', 'Patroni, default settings' ],
 	'patroni-tuned' => [ 'DlockPatroni', 'Patroni, settings of docs/failover.md', dynamic => \%DlockPatroni::tuned ]);
 
-# Run in a child; the sub that comes back waits for its end and returns the
-# time of that.
+# Run in a child; the returned sub waits for its end and returns the time of
+# that.
 sub in_child
 {
 	my ($code) = @_;
@@ -99,7 +99,7 @@ sub figures
 }
 
 my ($repeats, @names) = @ARGV;
-my $builder = Test::More->builder;		# it has the real output, the modules take the other
+my $builder = Test::More->builder;		# it has the real output; the modules use the other
 my ($table, $progress) = ($builder->output, $builder->failure_output);
 print $table "| configuration | repeats | first grant | first grant by libdlock |\n|---|---|---|---|\n";
 foreach my $name (@names)

@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# Instructions that the server executes a cycle, which the machine's noise
-# does not move: one backend under callgrind (scripts/bench sources this).
+# Instructions that the server executes for each cycle, which do not depend on
+# the machine's noise: one backend under callgrind (scripts/bench sources this).
 #
-# A session costs something before its first cycle, so each thing is run
-# twice, with more and with fewer cycles, and the difference counts.  The load
+# A session has costs before its first cycle, so each measurement runs twice,
+# with more and with fewer cycles, and the difference counts.  The load
 # generator chooses the same keys every time.
 #
 # shellcheck disable=SC2154	# what scripts/bench and scripts/lib.sh set
 
-# name: contender, and what the load generator is told
+# name: contender, and arguments of the load generator
 instruction_jobs=(
 	'select_once: select_once'
 	'try: dlock --work try'
@@ -28,8 +28,8 @@ grind_server() {
 		show_and_die "$work/log/grind.log" "could not $1 the server under callgrind"
 }
 
-# counted_session N ARGUMENT...: the pid of its backend, when callgrind has
-# written its file
+# counted_session N ARGUMENT...: prints the pid of its backend when callgrind
+# has written its file
 counted_session() {
 	local answer pid
 
@@ -80,7 +80,7 @@ bench_instructions() {
 		takes "$name" || continue
 		note "instructions: $name"
 		command_of "${arguments[0]}"
-		# the first fills caches in shared memory, with the same keys
+		# the first run fills caches in shared memory, with the same keys
 		few=$(counted_session $((counted + 100)) "${arguments[@]:1}")
 		few=$(counted_session 100 "${arguments[@]:1}")
 		many=$(counted_session $((counted + 100)) "${arguments[@]:1}")

@@ -1,27 +1,27 @@
 /*-------------------------------------------------------------------------
  *
  * load.c
- *	  The load generator: many clients in one event loop, the same work for
- *	  every peer.
+ *	  The load generator: many clients in one event loop, with the same work
+ *	  for every peer.
  *
  * load PEER --target WHERE [options]
  *		prints one line of name=value, and before it, with --every, a line
- *		"series <seconds> <cycles/s>" an interval.
+ *		"series <seconds> <cycles/s>" for each interval.
  *
- * A client has a connection of its own that it keeps, and asks the next thing
- * when it has the answer to the last.  Nothing blocks while the clock runs:
- * one process on one core drives all clients, so that the rest of the machine
- * is the server's.  Its own share of a core is printed (cpu), because a
- * generator that is near 1 measures itself.
+ * A client keeps its own connection, and sends the next request when it has the
+ * answer to the last.  Nothing blocks while the clock runs: one process on one
+ * core drives all clients, so that the server has the rest of the machine.  The
+ * share of a core that the generator uses is printed (cpu), because a generator
+ * that is near 1 measures itself.
  *
  * What the clients do (--work):
- *		cycle		acquire keys that nobody else uses, release them
- *		try			acquire a key that is taken: the answer is busy
+ *		cycle		acquire keys that no other client uses, and release them
+ *		try			acquire a key that is held: the answer is busy
  *		wait		all want one key, in the peer's queue
- *		retry		all want one key, and try (again) after a while (--delay)
+ *		retry		all want one key, and try again after a while (--delay)
  *		refresh		renew leases that are held
- *		handover	one holds a key and another waits for it; how long from
- *					sending the release until the other has it
+ *		handover	one holds a key and another waits for it; measures the time
+ *					from sending the release until the other has it
  *
  * Times are of a cycle, of a wait from the first try until the grant, of a
  * refresh, or of a handover.

@@ -22,8 +22,8 @@ typedef enum Op
 
 /*
  * One connection.  It has one operation under way at a time, on nkeys keys at
- * once; what is done with more than one key is the peer's matter (a pipeline,
- * or one statement with --batch).
+ * once; how it handles several keys is up to the peer (a pipeline, or one
+ * statement with --batch).
  */
 typedef struct Client
 {
@@ -34,10 +34,10 @@ typedef struct Client
 
 	int			nkeys;
 	uint32_t   *keys;
-	int64_t    *tokens;			/* of a peer that hands out some */
+	int64_t    *tokens;			/* if the peer returns tokens */
 	char		owner[40];		/* unique to one acquire */
 
-	/* the rest is load.c's */
+	/* the rest belongs to load.c */
 	int64_t    *leases;			/* tokens of what a refresh renews */
 	int			nleases;
 	int			lease;			/* the next one */
@@ -54,7 +54,7 @@ typedef struct Peer
 	const char *name;
 	bool		waits;			/* has OP_WAIT */
 	bool		refreshes;		/* has OP_REFRESH */
-	bool		releases;		/* or else an acquire is all there is */
+	bool		releases;		/* otherwise there is only an acquire */
 
 	/* may block; the clock has not started */
 	void		(*open) (Client *client);
@@ -63,7 +63,10 @@ typedef struct Peer
 	void		(*start) (Client *client, Op op);
 	void		(*ready) (Client *client, uint32_t events);
 
-	/* called at least every second, for those that send heartbeats; or NULL */
+	/*
+	 * called at least once per second, for peers that send heartbeats; or
+	 * NULL
+	 */
 	void		(*tick) (Client *client);
 
 	/* how many locks are held; may block */
@@ -99,7 +102,7 @@ typedef struct Options
 	double		every;			/* 0 = no series */
 	double		delay;
 	double		hold;
-	uint64_t	limit;			/* cycles a client, 0 = by the clock */
+	uint64_t	limit;			/* cycles per client, 0 = by the clock */
 	bool		check_left;
 	unsigned	seed;
 } Options;

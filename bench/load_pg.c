@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * load_pg.c
- *	  The peers that live in PostgreSQL, dlock among them, through libpq.
+ *	  The peers in PostgreSQL, including dlock, through libpq.
  *
- * Statements are prepared once a connection.  With --depth they go through
+ * Statements are prepared once per connection.  With --depth they go through
  * libpq's pipeline, which PostgreSQL runs as one transaction; with --batch one
  * statement takes all keys as an array.
  *
@@ -18,8 +18,8 @@
 #include "load.h"
 
 /*
- * The letters say what the parameters are: key, number of the key, owner,
- * token.  In the statements for many they stand for arrays, but for the owner.
+ * The letters name the parameters: key, number of the key, owner, token.  In the
+ * statements for many keys they are arrays, except for the owner.
  */
 typedef struct Statement
 {
@@ -147,7 +147,7 @@ static const PgPeer peers[] = {
 		LIVE_ADVISORY
 	},
 	{
-		/* for what takes one round trip */
+		/* for work that takes one round trip */
 		PG_PEER("select_once", false, false, false),
 		{
 			{
@@ -338,7 +338,7 @@ pg_start(Client *client, Op op)
 	flush(client);
 }
 
-/* NULL, false and any other word than "released" mean no. */
+/* NULL, false, and any word other than "released" mean no. */
 static bool
 is_success(PgState *state, PGresult *result, int row)
 {

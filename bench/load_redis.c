@@ -2,8 +2,8 @@
  *
  * load_redis.c
  *	  Redis, through hiredis: SET NX PX, and a script that deletes or renews
- *	  the key if its value is still the owner's, as Redis' own documentation
- *	  has it.  More than one key at a time is a pipeline.
+ *	  the key if its value is still the owner's, as the documentation of Redis
+ *	  recommends.  More than one key at a time is a pipeline.
  *
  *-------------------------------------------------------------------------
  */
@@ -60,7 +60,7 @@ connect_blocking(void)
 }
 
 /*
- * Connect and load the scripts as anybody would, then go on without blocking.
+ * Connect and load the scripts synchronously, then continue without blocking.
  */
 static void
 redis_open(Client *client)

@@ -17,7 +17,7 @@
 
 #define SECOND		UINT64_C(1000000000)
 
-/* where a client stands */
+/* the state of a client */
 enum
 {
 	IDLE, ACQUIRING, HOLDING, RELEASING, REFRESHING, PAUSING, LEAVING,
@@ -27,12 +27,13 @@ enum
 Client	   *load_clients;
 
 static int	epoll_fd;
-static int	nall;				/* clients, and who holds what they try for */
-static int	busy_clients;		/* have something under way */
+static int	nall;				/* clients, and the holder of what they try
+								 * for */
+static int	busy_clients;		/* have an operation under way */
 static uint64_t start_at;		/* counting begins, when warm */
 static uint64_t stop_at;
 static bool stopping;
-static uint64_t handover_at;	/* the release was sent; 0 = was not */
+static uint64_t handover_at;	/* when the release was sent; 0 = it was not */
 static double interval_cycles;
 static size_t max_samples;
 
@@ -44,7 +45,7 @@ load_watch(Client *client, int fd, uint32_t events)
 
 	if (fd != client->fd)
 	{
-		/* a closed one has left by itself */
+		/* epoll forgets a closed socket by itself */
 		if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
 			load_die("epoll_ctl", strerror(errno));
 	}
@@ -67,9 +68,9 @@ next_random(Client *client)
 }
 
 /*
- * Keys of the client's own, so that nobody is in its way: a busy answer is
- * much cheaper than a cycle and must not count as one.  More than one at a
- * time are neighbours, which differ for certain.
+ * Each client has its own keys, so that no other client holds them: a busy answer
+ * is much cheaper than a cycle and must not count as one.  Several keys at a time
+ * are neighbours, so that they differ.
  */
 static void
 choose_keys(Client *client)
@@ -122,10 +123,10 @@ rest(Client *client, int phase, double for_seconds)
 }
 
 /*
- * Between two tries: half as much again or less, so that they do not march in
- * step.  Whoever has just released stays away as long, as it would in a queue;
- * else it would take the key again before anybody else looks, and what is
- * measured were that one client alone.
+ * The pause between two tries: half to one and a half times the delay, so that
+ * the clients do not move in step.  A client that has just released pauses, too,
+ * as it would in a queue.  Otherwise it would get the key again before any other
+ * client tries, and only that client would be measured.
  */
 static double
 retry_delay(Client *client)
@@ -225,7 +226,7 @@ release(Client *client)
 }
 
 /*
- * The lock is ours.  Whoever has handed it over waits for it again; it has the
+ * The lock is ours.  The client that handed it over waits for it again; it has
  * time to fall asleep before we release.
  */
 static void
@@ -288,7 +289,7 @@ acquired_some(Client *client, int succeeded)
 	}
 }
 
-/* An operation has ended, with so many of its keys. */
+/* An operation has succeeded for so many of its keys. */
 void
 load_done(Client *client, int succeeded)
 {
@@ -362,7 +363,7 @@ next_timer(void)
 	return next;
 }
 
-/* Wait for answers and timers until then at most. */
+/* Wait for answers and timers, at most until then. */
 static void
 turn(uint64_t until)
 {
@@ -402,7 +403,7 @@ turn(uint64_t until)
 	}
 }
 
-/* Nothing new is begun; what is under way comes to its end. */
+/* Start nothing new; let what is under way finish. */
 static void
 drain(const char *what)
 {
@@ -417,8 +418,8 @@ drain(const char *what)
 }
 
 /*
- * What is held before the clock starts: the one key that the others try for,
- * or the leases that are renewed, of which each client has its share.
+ * What is held before the clock starts: the one key that the clients try for, or
+ * the leases that they renew, of which each client has its share.
  */
 static void
 prepare_all(int phase)
@@ -482,7 +483,7 @@ run(void)
 	stopping = true;
 	for (int i = 0; i < load.nclients; i++)
 	{
-		/* a pause that is for nothing now */
+		/* a pause that is no longer needed */
 		if (load_clients[i].wake_at > 0 && load.work == WORK_RETRY)
 			load_clients[i].wake_at = load_now();
 	}

@@ -3,10 +3,10 @@
  * load_zk.c
  *	  ZooKeeper, through its own C library, the one without threads.
  *
- * A lock is an ephemeral node: it belongs to the session, which is the owner,
- * and goes with it when its heartbeats stop, which is the TTL.  To wait is
- * ZooKeeper's recipe: a numbered ephemeral node a waiter, and each watches the
- * one before it.
+ * A lock is an ephemeral node.  It belongs to the session, which is the owner,
+ * and disappears with it when its heartbeats stop, which is the TTL.  Waiting
+ * follows ZooKeeper's recipe: each waiter has a numbered ephemeral node and
+ * watches the one before it.
  *
  *-------------------------------------------------------------------------
  */
@@ -28,7 +28,7 @@ typedef struct ZkState
 	int			answers;
 	int			succeeded;
 	bool		connected;
-	bool		done;			/* what was waited for has come */
+	bool		done;			/* what we waited for has arrived */
 	int			code;
 	long		count;
 	char		node[64];		/* our place in the queue */
@@ -76,14 +76,14 @@ zk_ready(Client *client, uint32_t events)
 	update(client);
 }
 
-/* Heartbeats are sent when the library is asked. */
+/* The library sends heartbeats when it is called. */
 static void
 zk_tick(Client *client)
 {
 	update(client);
 }
 
-/* Before and after the clock runs: until an answer has come. */
+/* Before and after the clock runs: wait for an answer. */
 static void
 wait_for(Client *client, const bool *flag)
 {
@@ -157,7 +157,8 @@ zk_open(Client *client)
 {
 	ZkState    *state = load_alloc(sizeof(ZkState));
 
-	zoo_set_debug_level((ZooLogLevel) 0);	/* what matters ends in load_die() */
+	zoo_set_debug_level((ZooLogLevel) 0);	/* serious errors end in
+											 * load_die() */
 	client->state = state;
 	state->zh = zookeeper_init(load.target, on_session, TIMEOUT, NULL, client, 0);
 	if (state->zh == NULL)
@@ -210,7 +211,7 @@ on_exists(int code, const struct Stat *stat, const void *data)
 {
 	(void) stat;
 	if (code == ZNONODE)
-		look((Client *) data);	/* gone in the meantime, and so no watch */
+		look((Client *) data);	/* it is gone meanwhile, so there is no watch */
 	else if (code != ZOK)
 		load_die("zookeeper", zerror(code));
 }

@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# What scripts/bench measures, a function a section, and how a figure gets
-# from a load generator into the file that bench/report.pl reads.  There is one
-# file a section, <section>.tsv, with lines of three kinds:
+# What scripts/bench measures, one function for each section, and how a figure
+# gets from a load generator to the file that bench/report.pl reads.  There is
+# one file for each section, <section>.tsv, with three kinds of lines:
 #
 #	result	group	label	clients	round	rate ... (the metrics below)
 #	series	group	label	seconds	rate
 #	fact	name	value
 #
-# Rounds are interleaved: within a round every contender has its turn, so that
-# what disturbs the machine disturbs all.
+# Rounds are interleaved: each round measures every contender, so that a
+# disturbance of the machine affects all.
 #
 # shellcheck disable=SC2154	# what scripts/bench and scripts/lib.sh set
 
@@ -21,28 +21,28 @@ note() {
 	printf '%s  %s\n' "$(date +%H:%M:%S)" "$*" >&2
 }
 
-# keep WORD...: a line of the section's file
+# keep WORD...: adds a line to the section's file
 keep() {
 	local IFS=$'\t'
 
 	printf '%s\n' "$*" >>"$out/$section.tsv"
 }
 
-# A run with --only replaces what it measures and nothing else.
+# A run with --only replaces only what it measures.
 begin_section() {
 	section=$1
 	rm -f "$out/$section.tsv"
 	note "$section"
 }
 
-# takes CONTENDER: was it asked for, or what it is a variant of?
+# takes CONTENDER: was it requested, or that of which it is a variant?
 takes() {
 	local base=${1%_pipe}
 
 	[[ -z $contenders || " $contenders " == *" $1 "* || " $contenders " == *" ${base%_async} "* ]]
 }
 
-# needs SERVER: do the sections and contenders that were asked for?
+# needs SERVER: do the requested sections and contenders need it?
 needs() {
 	takes "$1" || return
 	if wants cycles || wants try || wants wait; then
@@ -75,7 +75,7 @@ command_of() {
 
 # measure GROUP LABEL CONTENDER CLIENTS ARGUMENT...
 #
-# An error or a lock that was left behind is shown, and counted.
+# An error, or a lock that was left behind, is shown and counted.
 measure() {
 	local group=$1 label=$2 n=$4 command answer metric pair row=()
 	local -A value=()
@@ -96,8 +96,8 @@ measure() {
 	sed -n "s/^series\t/series\t$group\t$label\t/p" <<<"$answer" >>"$out/$section.tsv"
 }
 
-# The keys have their rows before the clock starts, as in a system that has
-# been running for a while.
+# The keys have rows before the clock starts, as in a system that has been
+# running for a while.
 fill() {
 	local keys=$1
 
@@ -108,8 +108,8 @@ fill() {
 		-c 'VACUUM ANALYZE dlock.locks' -c 'VACUUM ANALYZE plain_locks' >"$work/log/fill.log"
 }
 
-# Free rows stay for sixty intervals, and the reaper has nothing to do while
-# others are measured; what it costs is measured apart.
+# Free rows stay for sixty intervals, so the reaper has nothing to do while
+# others are measured; its cost is measured separately.
 reaper_rests() {
 	sql -c "ALTER SYSTEM SET dlock.reap_interval = '$1'" -c 'SELECT pg_reload_conf()' >"$work/log/reload.log"
 }
@@ -152,7 +152,8 @@ bench_try() {
 	for ((round = 1; round <= repeats; round++)); do
 		for n in $clients; do
 			note "try: round $round of $repeats, clients: $n"
-			# one call each, and so beside one call that does nothing
+			# one call each, so they are compared with one call that does
+			# nothing
 			measure try select_once select_once "$n" --seconds "$seconds"
 			for contender in dlock plpgsql advisory redis etcd zookeeper; do
 				measure try "$contender" "$contender" "$n" --work try --seconds "$seconds"
@@ -186,7 +187,7 @@ bench_wait() {
 	waiter_memory
 }
 
-# What 64 waiting sessions have for themselves alone, mean of kB.
+# The private memory of 64 waiting sessions, mean in kB.
 waiter_memory() {
 	local contender pids
 
@@ -241,7 +242,8 @@ bench_batch() {
 	done
 }
 
-# A database with a million live locks beside one without, on one server.
+# A database with a million live locks compared with an empty one, on one
+# server.
 bench_million() {
 	local database n
 
@@ -272,9 +274,9 @@ bench_million() {
 	PGDATABASE=postgres sql -c 'DROP DATABASE million WITH (FORCE)'
 }
 
-# Processor time of the reapers while nothing expires but cycles go on.  A
-# reaper that is there is counted itself, one that has left with the children
-# of the postmaster, and while we look no other child of it ends.
+# Processor time of the reapers while nothing expires but cycles continue.  A
+# running reaper is counted itself, one that has exited is counted with the
+# children of the postmaster; no other child of it ends meanwhile.
 reaper_cost() {
 	local window=60 before after command
 
@@ -302,13 +304,13 @@ reaper_ticks() {
 	{
 		awk '{ print $16 + $17 }' "/proc/$postmaster/stat"
 		for pid in $(sql -c "SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'dlock %'"); do
-			# it may have left by now
+			# it may have exited by now
 			{ sed 's/([^)]*)/x/' "/proc/$pid/stat" 2>/dev/null || true; } | awk '{ print $14 + $15 }'
 		done
 	} | awk '{ t += $1 } END { print t }'
 }
 
-# Very many leases that end at the same instant, while cycles go on.
+# Very many leases that end at the same instant, while cycles continue.
 bench_expiry() {
 	local before=$((expiry_seconds / 6)) at
 
@@ -328,8 +330,8 @@ bench_expiry() {
 	fi
 }
 
-# Take them, all until the instant that is printed.  How long that will be is
-# told by the first tenth; the same owner takes those again.
+# Take them, all until the instant that is printed.  The first tenth shows how
+# long that takes; the same owner takes those again.
 take_until() {
 	local begun at taking="SELECT count(dlock_acquire('mass:' || k, %s, 'holder')) FROM generate_series(1, %d) k"
 
@@ -358,7 +360,7 @@ redis_info() {
 	as_user redis-cli -p "$redis_port" INFO | sed -n "s/^$1:\([0-9]*\).*/\1/p"
 }
 
-# Statistics only, since to count would be work of its own.
+# From statistics, because counting would be work.
 dlock_gone() {
 	sql -c "SELECT pg_stat_get_tuples_deleted('dlock.locks'::regclass)"
 }
@@ -367,8 +369,8 @@ redis_gone() {
 	redis_info expired_keys
 }
 
-# expire LABEL CONTENDER INSTANT SECONDS COUNTER: cycles from a while before
-# until a while after, and how many are left, a line a second
+# expire LABEL CONTENDER INSTANT SECONDS COUNTER: cycles from some time before
+# until some time after, and how many locks are left, one line per second
 expire() {
 	local wait begun=$EPOCHREALTIME watcher
 
@@ -399,7 +401,8 @@ bench_snapshot() {
 
 	fill 1000
 	for keys in 1 1000; do
-		# one client for one key: it is about dead row versions, not the queue
+		# one client for each key: this is about dead row versions, not the
+		# queue
 		n=$((keys == 1 ? 1 : 8))
 		for contender in dlock plpgsql; do
 			note "snapshot: $contender, keys: $keys"

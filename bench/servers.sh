@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# The servers that scripts/bench measures, all in its own folder, on free
-# ports of the loopback interface, and gone when it ends (scripts/lib.sh).
+# The servers that scripts/bench measures.  All are in its temporary folder, on
+# free ports of the loopback interface, and end with it (scripts/lib.sh).
 #
-# Each is set up as its documentation says for the guarantee that it is
-# measured with; data folders are on the same file system.
+# Each is set up as its documentation recommends for the guarantee that is
+# measured; all data folders are on the same file system.
 #
 # shellcheck disable=SC2154	# what scripts/bench and scripts/lib.sh set
 # shellcheck disable=SC2034	# what they use
@@ -50,7 +50,7 @@ build_all() {
 	load=$work/tree/bench/load
 }
 
-# What a server of this size would have, no more.
+# Settings that a server of this size would have.
 start_postgres() {
 	read -r PGPORT < <(free_ports 1)
 	as_user "$bindir/initdb" -D "$work/data" -U postgres -A trust -E UTF8 --locale=C \
@@ -97,8 +97,7 @@ start_etcd() {
 	wait_for_port "$1" "$work/log/etcd.log"
 }
 
-# forceSync, which is the default: no answer before the transaction log is on
-# disk.
+# forceSync is the default: no answer before the transaction log is on disk.
 start_zookeeper() {
 	mkdir "$work/zookeeper"
 	cat >"$work/zookeeper.cfg" <<-CONF

@@ -1,7 +1,6 @@
--- What the benchmark needs beside dlock: a lock as one would write it in
--- plpgsql. It is meant to be a good one: one upsert for the acquire, a row
--- that stays so that the updates are HOT, and the storage settings of dlock's
--- own table.
+-- What the benchmark needs besides dlock: a lock as a user would write it in
+-- plpgsql. It is meant to be a good one: one upsert for the acquire, a row that
+-- stays so that updates are HOT, and the storage settings of dlock's own table.
 CREATE EXTENSION dlock;
 
 CREATE TABLE plain_locks (

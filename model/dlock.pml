@@ -2,15 +2,16 @@
  * dlock.pml
  *	  The lock, fence, expiry and failover protocol of dlock, for Spin.
  *
- * One key; two servers, of which the second is the standby of the first; two
- * clients that take the lock, renew and release it; for each of them a writer,
- * which writes under the client's token to a register in the same database; and
- * fate, which lets time pass, sends WAL, crashes, restarts and promotes.
+ * The model has one key; two servers, of which the second is the standby of the
+ * first; two clients that acquire, renew and release the lock; for each of them a
+ * writer, which writes with the client's token to a register in the same
+ * database; and fate, which lets time pass, sends WAL, crashes, restarts and
+ * promotes.
  *
- * README.md says what stands for what in the code, what was left out and why,
- * and how to run it.
+ * README.md explains how the model relates to the code, what was left out and
+ * why, and how to run it.
  *
- * Which world (one of them must be given)
+ * The world (one of them must be given)
  *
  *	ALONE		one server, no standby: crash and restart
  *	SYNC		a synchronous standby; the old primary may stay alive, cut off
@@ -18,20 +19,20 @@
  *	ARRIVED		an asynchronous one, promoted when it has everything and the old
  *				primary is dead for good
  *
- * Which guard is taken out (at most one)
+ * The guard to remove (at most one)
  *
  *	NO_LEAP				versions do not leap in a new incarnation
  *	NOTE_BEFORE_LEAP	the new incarnation is noted before the leap, not after
- *	NO_STARTED_TTL		an expiry that another run stored is compared with our clock
+ *	NO_STARTED_TTL		an expiry stored by another run is compared with our clock
  *	NO_FENCE			the writer does not call dlock_fence
  *	FENCE_WEAK			the fence looks, but does not lock the row
  *	VERSION_BEFORE_LOCK	the version is drawn before the row is ours
- *	NO_RECHECK			a row that changed after the look is taken nevertheless
+ *	NO_RECHECK			a row that changed after the look is taken all the same
  *	NO_FLUSH_GRANT		a grant is acknowledged before its WAL is on disk
  *	NO_SYNC_GRANT		... before it is on the synchronous standby
  *	NO_SYNC_REFRESH		a refresh does not wait for the synchronous standby
- *	NO_FLUSH_LONGER		nor does one for the disk that makes the TTL longer
- *	KEEP_BELIEF			a client that asks for a shorter TTL counts on the longer
+ *	NO_FLUSH_LONGER		a refresh with a longer TTL does not wait for the disk
+ *	KEEP_BELIEF			a client that asks for a shorter TTL relies on the longer
  *						one until the answer comes
  *	BELIEF_FROM_ANSWER	a client counts its TTL from the answer, not from the call
  */
@@ -72,7 +73,7 @@
 #define LEASES_HOLD	1
 #endif
 
-/* What leads to two holders is seen earlier than that; not with this. */
+/* Other properties fail before there are two holders; this checks only for those. */
 #ifdef OVERLAP_ONLY
 #define TERMS_HOLD	0
 #else
@@ -87,7 +88,7 @@
 #define may_restart(n)	true
 #endif
 
-/* The properties.  Spin names the one that does not hold. */
+/* The properties.  Spin names the one that is violated. */
 bool two_holders, grant_cut_short, grant_vanished;	/* where LEASES_HOLD */
 bool version_repeated, version_went_back;
 bool older_token_accepted, wrong_holder_fenced;
@@ -111,9 +112,9 @@ typedef Db {
 mtype = { DOWN, STANDBY, PRIMARY };
 
 /*
- * wal[0] is on disk (and with a standby, there); each further record is the
- * state that it leads to.  Memory is wal[end] plus the row locks.  Whatever is
- * committed and not yet visible is covered by the lock of its transaction.
+ * wal[0] is on disk, and with a standby also there; each further record is the
+ * state that it leads to.  Memory is wal[end] plus the row locks.  The lock of a
+ * transaction protects what is committed but not yet visible.
  */
 typedef Server {
 	Db wal[TAIL + 1];
@@ -123,7 +124,7 @@ typedef Server {
 	unsigned life		: 3;
 	unsigned age		: 2;	/* since "started", up to MAXTTL */
 	unsigned seq		: 5;	/* the newest value, drawn but perhaps not logged */
-	unsigned updater	: 2;	/* who has the row for update, or NOBODY */
+	unsigned updater	: 2;	/* the client that has the row for update, or NOBODY */
 	bit exclusive;				/* ... with LockTupleExclusive? */
 	bit shared[CLIENTS]			/* whose writers have a key-share lock */
 };
@@ -134,14 +135,14 @@ bool promoted;
 bool begun;
 unsigned crashes	: 2;
 unsigned last_life	: 3;
-byte offset[6];					/* of each run's clock; nobody may need it */
+byte offset[6];					/* of each run's clock; no rule may depend on it */
 unsigned given		: 24;		/* ghost: versions that were acknowledged */
 
 mtype = { IDLE, LOOK, LOCK, COMMIT, WAIT };
 mtype = { ACQUIRE, REFRESH };
 
 typedef ClientState {
-	unsigned belief		: 2;	/* ticks that it counts on holding the lock */
+	unsigned belief		: 2;	/* ticks for which it relies on the lock */
 	unsigned token		: 5;	/* the last grant that it heard of, or 0 */
 
 	/* the request under way */
@@ -176,7 +177,7 @@ WriterState writer[CLIENTS];
 #define live(n)		(row(n).held && left(n) > 0)
 #define holds(n, v)	(live(n) && row(n).version == v)
 
-/* What a server does that another has replaced does not count. */
+/* What a server does after another one has replaced it does not count. */
 #define counts(n)	(n == 1 || !promoted)
 
 #define serves(n)	(server[n].state == PRIMARY)
@@ -184,10 +185,10 @@ WriterState writer[CLIENTS];
 #define shared(n)	(server[n].shared[0] || server[n].shared[1])
 #define free_for_update(n)	(server[n].updater == NOBODY)
 
-/* An incarnation ends before it has drawn as many versions as it leaps. */
+/* An incarnation draws fewer versions than the leap. */
 #define used_up(n)	(server[n].seq % LEAP >= (n == 0 -> GRANTS : GRANTS + 1))
 
-/* A commit has arrived where it is waited for. */
+/* A commit has arrived where it has to. */
 #define NEVER		7
 #define on_disk(n, l)		(l == NEVER || server[n].flushed >= l)
 #ifdef SYNC
@@ -222,14 +223,14 @@ inline forget_time(db) {
 #endif
 }
 
-/* A new record, which is a copy of the last one for the caller to change. */
+/* A new record: a copy of the last one, which the caller changes. */
 inline append(n) {
 	copy(server[n].wal[server[n].end + 1], server[n].wal[server[n].end]);
 	forget_time(row(n));
 	server[n].end++
 }
 
-/* The row: whoever has looked at it before has to look again. */
+/* Replace the row: a process that looked at it before has to look again. */
 inline replace(n, c) {
 	append(n);
 	row(n).seq = server[n].seq;
@@ -249,7 +250,7 @@ inline shift_lsn(n, who) {
 	fi
 }
 
-/* Forget the records that nobody can lose or still wants. */
+/* Forget the records that can no longer be lost and that nobody needs. */
 inline forget_wal(n) {
 	do
 	:: server[n].flushed > 0 && (n == 1 || STANDBYS == 0 || promoted || received > 0) ->
@@ -333,7 +334,7 @@ inline call(c, what, n, ttl) {
 	printf("client %d: calls %e at server %d with TTL %d\n", c, what, n, ttl)
 }
 
-/* The client hears that it has the lock. */
+/* The client is told that it has the lock. */
 inline acknowledge(c) {
 	if
 	:: client[c].op == ACQUIRE ->
@@ -341,7 +342,7 @@ inline acknowledge(c) {
 			client[c].at);
 		version_repeated = (given >> client[c].version) & 1;
 		assert(!version_repeated);
-		/* the new incarnation is above whatever the old one gave or gives */
+		/* versions of the new incarnation are above all of the old one */
 		version_went_back = client[c].at == 1 && (given >> client[c].version) != 0;
 		assert(!version_went_back);
 		given = given | (1 << client[c].version);
@@ -362,7 +363,7 @@ inline acknowledge(c) {
 	assert(!two_holders)
 }
 
-/* The client hears that it has not. */
+/* The client is told that it does not have the lock. */
 inline lost(c) {
 	printf("client %d: server %d says that version %d is lost\n", c, client[c].at,
 		client[c].token);
@@ -376,7 +377,7 @@ inline lost(c) {
 #define doing(c, what, where)	(client[c].op == what && client[c].step == where)
 #define AT	client[c].at
 
-/* the clients are alike, so be it client 0 that begins */
+/* the clients are symmetric, so client 0 begins */
 #define wants(c)	(client[c].step == IDLE && client[c].belief == 0 && (c == 0 || begun))
 #define offers(n)	(serves(n) && free_for_update(n) && !live(n) && !used_up(n))
 #define may_renew(c, n)	(client[c].step == IDLE && client[c].token != 0 && serves(n) && free_for_update(n))
@@ -408,7 +409,7 @@ inline renew(c, n, t) {
 		client[c].remaining = t;
 		client[c].step = COMMIT;
 #ifndef KEEP_BELIEF
-		/* if no answer comes, the shorter one may count */
+		/* if no answer comes, the shorter TTL may apply */
 		if
 		:: client[c].belief > t -> client[c].belief = t
 		:: else
@@ -446,7 +447,7 @@ inline release(c, n) {
 #define renewal_is_safe(c)	(on_disk(AT, client[c].lsn) && on_standby(AT, client[c].lsn))
 #endif
 
-/* A row that was replaced since the look is looked at again. */
+/* If the row was replaced since the look, look again. */
 #ifdef NO_RECHECK
 #define taken(c)	false
 #else
@@ -508,7 +509,7 @@ proctype Client(bit c) {
 		client[c].step = WAIT }
 
 #ifndef FENCE
-	/* dlock_refresh: find, decide and lock; it waits where the row is in use */
+	/* dlock_refresh: find, decide and lock; it waits if the row is in use */
 	:: d_step { may_renew(c, 0) -> renew(c, 0, MAXTTL) }
 	:: d_step { may_renew(c, 1) -> renew(c, 1, MAXTTL) }
 #ifdef SHORT_TTL
@@ -551,18 +552,18 @@ proctype Client(bit c) {
 		idle(c) }
 #endif
 
-	/* the wait for the standby is cancelled: visible, but nobody may count on it */
+	/* the wait for the standby is cancelled: visible, but not acknowledged */
 	:: d_step { client[c].step == WAIT && on_disk(AT, client[c].lsn) && !on_standby(AT, client[c].lsn) ->
 		printf("client %d: its wait for the standby is cancelled\n", c);
 		unlock(AT);
 		idle(c) }
 
-	/* dlock_release: it waits where the row is in use, and not for its commit */
+	/* dlock_release: it waits if the row is in use, but not for its commit */
 	:: d_step { may_release(c, 0) -> release(c, 0) }
 	:: d_step { may_release(c, 1) -> release(c, 1) }
 
 #ifndef FENCE
-	/* ROLLBACK: the version that was drawn is gone */
+	/* ROLLBACK: the drawn version is lost */
 	:: d_step { client[c].step == COMMIT ->
 		unlock(AT);
 		idle(c) }
@@ -575,7 +576,7 @@ proctype Client(bit c) {
 #define may_write(c, n)	(writer[c].step == IDLE && client[c].token != 0 && serves(n) && \
 						 (free_for_update(n) || !server[n].exclusive))
 
-/* Find, decide and lock; it waits while somebody ends or replaces the grant. */
+/* Find, decide and lock; it waits while a client ends or replaces the grant. */
 inline fence(c, n) {
 #ifndef NO_FENCE
 	if

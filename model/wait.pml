@@ -2,22 +2,22 @@
  * wait.pml
  *	  The queue of dlock, for Spin: is a wakeup ever lost?
  *
- * One key.  Somebody's transaction has it in its hands and ends, by commit or
- * by rollback; two waiters queue for it, each of which gets it and then ends
- * its own transaction, or gives up first; a newcomer tries once without
- * waiting.  No waiter looks again by itself: the expiry and the deadlines of
- * wait.c are left out, so that whoever sleeps is woken or sleeps for ever, which
- * Spin reports as an invalid end state.
+ * One key.  A transaction has changed it and ends, by commit or by rollback.
+ * Two waiters queue for it.  Each of them gets it and then ends its own
+ * transaction, or gives up first.  A newcomer tries once without waiting.  No
+ * waiter looks again by itself: the expiry and the deadlines of await.c are left
+ * out, so a waiter that sleeps is woken or sleeps forever, which Spin reports as
+ * an invalid end state.
  *
- * Which guard is taken out (at most one)
+ * The guard to remove (at most one)
  *
  *	NO_RECHECK			sleep after entering the queue, without looking again
  *	LATE_REARM			"woken" is cleared after the look, not before
  *	WAKE_BEFORE_COMMIT	the queue is looked at before the change is visible
  *	NO_WAKE_AT_ABORT	only a commit wakes
- *	NO_WOKEN_FLAG		the latch alone says that one was woken
- *	NO_PASS_ON			whoever leaves without the lock wakes nobody
- *	OVERTAKE			a newcomer does not ask who waits
+ *	NO_WOKEN_FLAG		only the latch says that a waiter was woken
+ *	NO_PASS_ON			a waiter that leaves without the lock wakes nobody
+ *	OVERTAKE			a newcomer does not look into the queue
  */
 #define WAITERS	2
 #define NONE	WAITERS
@@ -44,7 +44,7 @@ inline wake_first() {
 	}
 }
 
-/* xact.c, at_end(); dlock_wait_any() spares the look */
+/* xact.c, at_end(); dlock_wait_any() saves the look */
 inline wake_at_end() {
 	if
 	:: nwaiters > 0 -> wake_first()
@@ -76,7 +76,7 @@ inline end_transaction() {
 	fi
 }
 
-/* Lock the row without waiting; what is done inside is of no interest. */
+/* Lock the row without waiting; what happens inside does not matter. */
 inline try(may, got) {
 	atomic {
 		if
@@ -127,7 +127,7 @@ inline rearm(w, behind) {
 	}
 }
 
-/* CHECK_FOR_INTERRUPTS() may have to do with the same latch */
+/* CHECK_FOR_INTERRUPTS() may reset the same latch */
 inline check_for_interrupts(w) {
 	if
 	:: latch[w] -> latch[w] = false

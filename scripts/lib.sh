@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# What scripts/test and scripts/try share: a folder of their own that holds a
+# Common parts of scripts/test and scripts/try: a temporary folder that holds a
 # copy of the tree, a copy of PostgreSQL with dlock in it, and everything that
-# runs.  Neither the checkout nor the system's PostgreSQL is written to, runs
-# do not meet, and the folder may be removed when they end.
+# runs.  Nothing is written to the checkout or the system's PostgreSQL, runs do
+# not disturb each other, and the folder can be removed when they end.
 #
-# Servers do not run as root.  Where root starts us, everything happens as
-# user postgres; else as the user that we are.
+# Servers do not run as root.  If root starts us, everything runs as user
+# postgres; otherwise as the current user.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 work=
@@ -16,7 +16,7 @@ die() {
 	exit 1
 }
 
-# In the background, so that a signal is not kept waiting for the command.
+# In the background, so that a signal need not wait for the command.
 as_user() {
 	local command=(env --default-signal=INT --default-signal=QUIT "$@")
 
@@ -34,13 +34,13 @@ make_work() {
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
 
-	# physical, as /proc has it
+	# the physical path, as in /proc
 	work=$(mktemp -d "${TMPDIR:-/tmp}/dlock.XXXXXX")
 	work=$(cd "$work" && pwd -P)
 	mkdir "$work/log" "$work/tmp" "$work/home"
 	give "$work"
 
-	# nothing of the caller's is to reach the servers
+	# the caller's settings must not reach the servers
 	for name in $(compgen -e); do
 		case $name in
 			PG_CONFIG | PG_TEST_*) ;;
@@ -57,8 +57,8 @@ give() {
 	[ "$(id -u)" != 0 ] || chown -hR postgres: "$@"
 }
 
-# Processes that we started: servers and the like are programs of ours, the
-# others bear our mark.
+# The processes that we started: servers and the like are programs in our
+# folder, the others have our mark in their environment.
 our_programs() {
 	find /proc -mindepth 2 -maxdepth 2 -name exe -lname "$work/*" -printf '%h\n' 2>/dev/null |
 		sed 's,.*/,,' || true
@@ -116,8 +116,8 @@ copy_tree() {
 	give "$1"
 }
 
-# PostgreSQL finds its files by the place of its programs, so a copy of the
-# programs with links to the rest is an installation of its own.
+# PostgreSQL finds its files relative to its programs, so a copy of the programs
+# with links to the rest is a separate installation.
 copy_postgres() {
 	local from=${PG_CONFIG:-/usr/lib/postgresql/15/bin/pg_config}
 	local prefix dir file
@@ -149,7 +149,7 @@ copy_postgres() {
 		fi
 	done
 
-	# not a dlock that is installed there
+	# without a dlock that is installed there
 	find "$pg" -path '*/include' -prune -o \( -name 'dlock*' -o -path '*/bitcode/dlock/*' \) \
 		-type l -exec rm -f {} +
 	give "$pg"

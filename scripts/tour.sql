@@ -1,5 +1,5 @@
--- The tour that scripts/try shows.  Every statement is really run; only the
--- version is read from the view, so that the next statements can name it.
+-- The tour that scripts/try shows.  Every statement is really run; the version
+-- is read from the view, so that the next statements can name it.
 \set ON_ERROR_STOP on
 \set QUIET on
 \pset footer off
@@ -71,5 +71,5 @@ SELECT dlock_fence('invoice:42', :version);
 ROLLBACK;
 \set ECHO none
 
--- an error here if it was not as told
+-- raises an error if it was not as described
 SELECT 1 / (:'code' = 'LK001')::int AS fenced \gset

@@ -1,4 +1,4 @@
-# A crash loses what was not committed, and nothing else.
+# A crash loses what was not committed and nothing else.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,8 +13,8 @@ use Time::HiRes qw(sleep);
 
 use DlockTest;
 
-# Nothing but a commit that asks for it flushes WAL: no page images, so that
-# little is written, and long delays.
+# Only a commit that asks for it flushes WAL: page images are off, so that little is
+# written, and the delays are long.
 my $node = new_node(
 	'crash', conf => q{
 wal_writer_delay = 10s
@@ -28,7 +28,7 @@ sub highest
 	return $node->safe_psql('postgres', 'SELECT max(version) FROM dlock.locks');
 }
 
-# Make a lease look as if its time were up, for this run of the server.
+# Make a lease look as if it had expired in this run of the server.
 sub make_stale
 {
 	$node->safe_psql('postgres',
@@ -72,14 +72,14 @@ SELECT count(*) FROM dlock_locks
 	2,
 	'they last one full TTL from the restart');
 is($node->safe_psql('postgres', "SELECT dlock_acquire('stale')"),
-	'', 'also the one whose time seemed to be up');
+	'', 'including the one that seemed to have expired');
 is($node->safe_psql('postgres', "SELECT dlock_refresh('kept', $kept) IS NOT NULL"),
 	't', 'the holder goes on');
 cmp_ok($node->safe_psql('postgres', "SELECT dlock_acquire('open', '1h')"),
 	'>', $stale, 'an uncommitted grant is gone, and versions rise');
 
 #
-# Immediate stop, and an outage that is longer than the TTL
+# Immediate stop, and an outage longer than the TTL
 #
 
 my $short = $node->safe_psql('postgres', "SELECT dlock_acquire('short', '3s')");
@@ -104,7 +104,7 @@ isnt($node->safe_psql('postgres', "SELECT dlock_acquire('never_committed')"),
 	'', 'an open grant is gone after an immediate stop');
 
 #
-# Grants are durable whatever the session says
+# Grants are durable whatever the session's settings are
 #
 
 sub crash_after
@@ -140,7 +140,7 @@ my $version = crash_after('', "SELECT dlock_acquire('durable_all', '1h')");
 is($node->safe_psql('postgres', "SELECT dlock_check('durable_all', $version)"),
 	'held', 'a grant survives: synchronous_commit off for the whole server');
 
-# In one transaction with a table of the user's: both or none, and so both.
+# In one transaction with a user's table: both survive or neither does, so both do.
 $node->safe_psql('postgres', 'CREATE TABLE work (n int)');
 $node->safe_psql('postgres', 'CHECKPOINT');
 crash_after('', "BEGIN; INSERT INTO work VALUES (1);"
@@ -148,22 +148,22 @@ crash_after('', "BEGIN; INSERT INTO work VALUES (1);"
 is($node->safe_psql('postgres', "SELECT dlock_acquire('with_work'), count(*) FROM work"),
 	'|1', 'a grant carries the writes of its transaction');
 
-# The row that survives knows the longer TTL.
+# The row that survives has the longer TTL.
 $version = $node->safe_psql('postgres', "SELECT dlock_acquire('longer', '1s')");
 crash_after('', "SELECT dlock_refresh('longer', $version, '2h')");
 is($node->safe_psql('postgres',
 		"SELECT remaining > interval '1 h' FROM dlock_locks WHERE key = 'longer'"),
 	't', 'a refresh that lengthens the TTL survives');
 
-# A lost release leaves the lock until its TTL; a later grant carries it along.
+# A lost release leaves the lock until its TTL ends; a later grant flushes the release, too.
 $version = $node->safe_psql('postgres', "SELECT dlock_acquire('freed', '1h')");
 crash_after('', "SELECT dlock_release('freed', $version);"
 	  . " SELECT dlock_acquire('after_release', '1h')");
 is($node->safe_psql('postgres', "SELECT dlock_check('freed', $version)"),
 	'not_held', 'a release survives if a later grant does');
 
-# And the way out of it, for those who asked for it.  Only the WAL writer could
-# flush that WAL, so it is stopped first, and then made the cause of the crash.
+# dlock.durable_grants = off gives this up.  Only the WAL writer could flush that WAL, so
+# it is stopped first and then used to cause the crash.
 $node->safe_psql('postgres', 'ALTER SYSTEM SET dlock.durable_grants = off');
 $node->reload;
 my $careless = session($node);

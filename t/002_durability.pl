@@ -25,9 +25,8 @@ $node->safe_psql('postgres', 'CREATE TABLE work (n int)');
 
 my $session = session($node);
 
-# Whether a piece of SQL, sent as it stands, moved the end of the WAL and the
-# flushed part of it.  With the WAL writer stopped only a commit that asks
-# for it flushes.
+# Reports whether a piece of SQL, sent unchanged, moved the end of the WAL and the flushed
+# position.  With the WAL writer stopped, only a commit that asks for it flushes.
 sub effect
 {
 	my ($sql) = @_;
@@ -44,8 +43,8 @@ sub effect
 	  : 'nothing';
 }
 
-# Reading a page may tidy it up, as any SELECT does; the second time there is
-# nothing left to tidy.
+# Reading a page may prune it, as any SELECT does.  The second time there is nothing left
+# to prune.
 sub effect_of_reading
 {
 	my ($sql) = @_;
@@ -66,7 +65,7 @@ sub held
 
 my $walwriter = pid_of($node, 'walwriter');
 
-# warm up: what the first call of a session reads and writes is done
+# warm up, so that what the first call of a session reads and writes is done
 held('warm');
 ask($session, "SELECT dlock_release('warm', $held{warm})");
 ask($session, 'CREATE TEMP TABLE gone (n int)');
@@ -143,7 +142,7 @@ foreach my $mode ('on', 'off')
 	{
 		my ($what, $write) = @$other;
 
-		# a transaction that drops a file is flushed by PostgreSQL itself
+		# PostgreSQL itself flushes a transaction that drops a file
 		my $expected = $what eq 'DDL' ? 'flushed' : $own;
 
 		held('mixed');
@@ -186,7 +185,7 @@ ask($session, 'SET synchronous_commit = on');
 is(effect("BEGIN; SET LOCAL synchronous_commit = off;"
 		. " SELECT dlock_acquire('local_off'); COMMIT"),
 	'flushed', 'SET LOCAL synchronous_commit = off does not weaken a grant');
-is(effect('INSERT INTO work VALUES (1)'), 'flushed', 'the next transaction is as ever');
+is(effect('INSERT INTO work VALUES (1)'), 'flushed', 'the next transaction is as before');
 held('lazy');
 is(effect("SELECT dlock_release('lazy', $held{lazy})"), 'lazy', 'a lazy commit');
 is(effect('INSERT INTO work VALUES (1)'), 'flushed', '... ends with its transaction');
@@ -246,7 +245,7 @@ fails_with(
 	],
 	'require_sync with the standby gone');
 
-# Nobody hears of a grant or of a refresh that a failover would lose.
+# A grant or refresh that a failover would lose is not acknowledged.
 my @waiting;
 foreach my $mode ('off', 'local', 'remote_write')
 {
@@ -275,7 +274,7 @@ $node->poll_query_until('postgres',
 is($node->safe_psql('postgres', "SELECT dlock_acquire('waits_off')"),
 	'', 'what waits for the standby is busy');
 
-# A release waits for nobody.
+# A release waits for no standby.
 my $s = session($node);
 is(ask($s, "SELECT dlock_release('local_off', (SELECT version FROM dlock_locks WHERE key = 'local_off'))"),
 	'released', 'a release does not wait for the standby');

@@ -27,7 +27,7 @@ foreach my $key ('long', 'stale')
 my $freed = $primary->safe_psql('postgres', "SELECT dlock_acquire('freed', '30 min')");
 $primary->safe_psql('postgres', "SELECT dlock_release('freed', $freed)");
 
-# its time was up by the primary's clock; the standbys never compare with that
+# it has expired by the primary's clock, which the standbys never use
 $primary->safe_psql('postgres',
 	"UPDATE dlock.locks SET expires_at = expires_at - interval '1 day' WHERE key = 'stale'");
 $primary->safe_psql('postgres', 'CREATE TABLE work (n int)');
@@ -97,7 +97,7 @@ isnt($standby->safe_psql('postgres', "SELECT dlock_acquire('freed')"), '', 'what
 fails_with($standby, "SELECT dlock_fence('missed1', $missed[0])",
 	'LK001', [qr/is not held with version/], 'the grant that was lost is fenced off');
 
-# The versions of a run go on without another leap, also after a restart.
+# The versions of a run continue without another leap, even after a restart.
 $standby->restart;
 my $after = $standby->safe_psql('postgres', "SELECT dlock_acquire('after_restart')");
 ok($after > $new[-1] && $after < $new[-1] + 100, 'no leap without a failover');
@@ -155,8 +155,8 @@ SELECT remaining > interval '29 min' AND remaining <= interval '30 min'
 	$node->stop('immediate');
 }
 
-# Both have left the same primary at the same point, for timelines of the same
-# number: to each other they are a split brain.
+# Both left the same primary at the same point, for timelines with the same number: to each
+# other they are a split brain.
 cmp_ok(abs($first{ahead} - $first{behind}), '>', 100, 'two that were both promoted give out other versions');
 
 done_testing();

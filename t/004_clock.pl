@@ -1,4 +1,4 @@
-# A step of the wall clock while the server runs moves no lease.
+# A step of the wall clock while the server runs does not move a lease.
 
 use strict;
 use warnings FATAL => 'all';
@@ -34,7 +34,7 @@ step('+0');
 }
 add_extension_in($node, 'postgres');
 
-# The server's clock less ours, in whole hours.
+# The difference between the server's clock and ours, in whole hours.
 sub hours_off
 {
 	my $now = $node->safe_psql('postgres', 'SELECT extract(epoch FROM clock_timestamp())');
@@ -57,7 +57,7 @@ foreach my $hours ('+1', '-1', '-24', '+48')
 	step("${hours}h");
 	is(hours_off(), $hours + 0, "the clock makes a step of $hours h");
 
-	# on a machine so slow that its time is up by now there is nothing to see
+	# if the machine is so slow that the lease has expired, there is nothing to see
 	my $state = $node->safe_psql('postgres', "SELECT dlock_check('short', $short)");
 	my $elapsed = clock_gettime(CLOCK_MONOTONIC) - $began;
 	ok($state eq 'held' || $elapsed >= $ttl, "$hours h: a lease is not shortened");
@@ -75,7 +75,7 @@ SELECT state, remaining > interval '28 min' AND remaining <= interval '30 min',
 			'postgres',
 			"SELECT dlock_refresh('long', $long) - clock_timestamp() BETWEEN '29 min' AND '30 min 1 s'"),
 		't',
-		"$hours h: so does the answer of a refresh");
+		"$hours h: the answer of a refresh does, too");
 
 	$node->poll_query_until('postgres', "SELECT dlock_check('short', $short)", 'not_held')
 	  or die 'the lease does not end';

@@ -1,4 +1,4 @@
-# No copy of a database gives out a version that the original may have given.
+# No copy of a database draws a version that the original may have drawn.
 
 use strict;
 use warnings FATAL => 'all';
@@ -28,7 +28,7 @@ $node->safe_psql('shop', "SELECT dlock_acquire('k' || n, '1h') FROM generate_ser
 my $dump = $node->basedir . '/shop.dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, '-d', $node->connstr('shop') ], 'pg_dump');
 
-# what the original gives out after the dump
+# what the original draws after the dump
 my $highest = $node->safe_psql('shop', "SELECT dlock_acquire('later', '1h')");
 
 sub restored
@@ -49,7 +49,7 @@ sub restored
 }
 
 #
-# Another database of the same cluster, which is the same run of the server
+# Another database of the same cluster, in the same run of the server
 #
 
 $node->safe_psql('postgres', 'CREATE DATABASE copy');
@@ -79,7 +79,7 @@ restored($other, 'copy', $held, 'another cluster');
 $other->safe_psql('postgres', 'DROP DATABASE copy');
 $other->safe_psql('postgres', 'DROP ROLE app, backup');
 
-# Whole clusters, with the roles.
+# Whole clusters, including roles.
 my $all = $node->basedir . '/all.sql';
 $node->command_ok([ 'pg_dumpall', '-f', $all, '-d', $node->connstr('postgres') ], 'pg_dumpall');
 $other->command_ok([ 'psql', '-X', '-q', '-f', $all, '-d', $other->connstr('postgres') ],
@@ -89,17 +89,17 @@ cmp_ok($other->safe_psql('shop', "SELECT dlock_acquire('third', '1h')"),
 is($other->safe_psql('shop', "SELECT role FROM dlock.locks WHERE key = 'held'"),
 	'app', 'pg_dumpall: a grant is still its role\'s');
 
-# Who may read everything may dump it.
+# A role that can read everything can dump it.
 $node->command_ok(
 	[ 'pg_dump', '-f', $node->basedir . '/backup.sql', '-d', $node->connstr('shop') . ' user=backup' ],
 	'pg_dump by a member of pg_read_all_data');
 
-# A fresh installation does not leap.
+# A new installation does not leap.
 $other->safe_psql('postgres', 'CREATE DATABASE fresh');
 add_extension_in($other, 'fresh');
 is($other->safe_psql('fresh', "SELECT dlock_acquire('first')"), 1, 'a fresh one begins with 1');
 
-# An installation that was never used, dumped, does not either.
+# A dump of an installation that was never used does not leap either.
 $other->safe_psql('postgres', 'CREATE DATABASE unused');
 add_extension_in($other, 'unused');
 $other->command_ok([ 'pg_dump', '-Fc', '-f', $dump, '-d', $other->connstr('unused') ], 'pg_dump');

@@ -1,4 +1,4 @@
-# The background workers that remove what has expired, and the events.
+# The background workers that remove expired rows, and the events.
 
 use strict;
 use warnings FATAL => 'all';
@@ -36,7 +36,7 @@ sub wait_for_rows
 	return;
 }
 
-# What a listening session hears, until the pattern is in it that many times.
+# What a listening session receives, until the pattern has matched that many times.
 sub hear
 {
 	my ($listener, $pattern, $times) = @_;
@@ -61,7 +61,7 @@ sub ready_again
 }
 
 #
-# Expired rows go, and everybody who listens hears of it
+# Expired rows are removed, and listeners are notified
 #
 
 my %listener = map { $_ => session($node, $_) } 'postgres', 'db1', 'db2';
@@ -85,16 +85,16 @@ foreach my $database (sort keys %listener)
 	is($node->safe_psql($database, 'SELECT key FROM dlock_locks'), 'stays', 'a live grant is kept');
 }
 
-# A release is no expiry; its row is kept for a while, then goes without a word.
+# A release is not an expiry; its row is kept for a while and then removed without an event.
 $listener{db1}{heard} = '';
 my $released = $node->safe_psql('db1', "SELECT dlock_acquire('released', '1h')");
 is($node->safe_psql('db1', "SELECT dlock_release('released', $released)"), 'released', 'released');
 wait_for_rows('db1', 1, 'the row of a free key is removed in the end');
 $node->safe_psql('db1', "SELECT dlock_acquire('marker', '1ms')");
 hear($listener{db1}, qr/"key": "marker"/, 1);
-unlike($listener{db1}{heard}, qr/"key": "released"/, 'a release is no event');
+unlike($listener{db1}{heard}, qr/"key": "released"/, 'a release sends no event');
 
-# An expired key in an open fence is left alone until the transaction ends.
+# An expired key in an open fence stays until the transaction ends.
 my $holder = session($node, 'db1');
 my $fenced = ask($holder, "SELECT dlock_acquire('fenced', '300ms')");
 ask($holder, 'BEGIN');
@@ -103,13 +103,13 @@ $node->safe_psql('db1', "SELECT dlock_acquire('later', '500ms')");
 hear($listener{db1}, qr/"key": "later"/, 1);
 is($node->safe_psql('db1', "SELECT count(*) FROM dlock.locks WHERE key = 'fenced'"),
 	1, 'a fenced row is not removed');
-unlike($listener{db1}{heard}, qr/"key": "fenced"/, '... nor announced');
+unlike($listener{db1}{heard}, qr/"key": "fenced"/, '... and not announced');
 ask($holder, 'COMMIT');
 hear($listener{db1}, qr/"key": "fenced", "version": $fenced/, 1);
 wait_for_rows('db1', 1, '... until the fence ends');
 end_session($holder);
 
-# A transaction that is still open when the time of its grant is up.
+# A transaction that is still open when its grant expires.
 $holder = session($node, 'db1');
 ask($holder, 'BEGIN');
 my $late = ask($holder, "SELECT dlock_acquire('late', '1ms')");
@@ -161,11 +161,11 @@ isnt(
 	'a launcher that was terminated comes back');
 wait_for_rows('db1', 1, 'and does its work');
 
-# A reaper that is held up by a lock of the user's; the others are not.
+# A reaper that waits for a user's lock; the reapers of other databases do not wait.
 my $locker = session($node, 'db1');
 my $second = session($node, 'db2');
 
-# A row that falls due behind the lock; again, if the reaper was faster.
+# A row becomes due behind the lock; try again if the reaper was faster.
 sub lock_table
 {
 	wait_until(
@@ -212,7 +212,7 @@ $node->safe_psql('db2', "SELECT dlock_acquire('again', '1ms')");
 wait_for_rows('db2', 1, 'kill -9 of the launcher');
 
 #
-# A restart: nobody has told the new launcher of the old rows
+# After a restart, nothing has told the new launcher about the old rows
 #
 
 $node->safe_psql('unused', "SELECT dlock_acquire('left' || n, '100ms') FROM generate_series(1, 10) n");
@@ -255,7 +255,7 @@ is(scalar(keys %seen), 20000, 'each with its event');
 is(scalar(grep { $_ != 1 } values %seen), 0, '... and only one');
 end_session($listener);
 
-# Somebody makes sure that there is always something to do in db2.
+# A client makes sure that the reaper always has something to do in db2.
 my $load = $node->basedir . '/load.sql';
 append_to_file(
 	$load, q{
@@ -287,13 +287,13 @@ $node->safe_psql('db1', 'DROP EXTENSION dlock');
 ok(1, 'DROP EXTENSION in a database with load');
 eval { $pgbench->finish };
 like($err, qr/does not exist|extension "dlock" is not installed in database "db1"/,
-	'whoever goes on using it is told');
+	'a holder that continues to use it gets an error');
 add_extension_in($node, 'db1');
 $node->safe_psql('db1', "SELECT dlock_acquire('anew', '1ms')");
 wait_for_rows('db1', 0, 'CREATE EXTENSION again');
 
 #
-# An acquire of an expired key is never busy because it is being reaped
+# An acquire of an expired key is never busy because the reaper is removing it
 #
 
 $node->safe_psql('db1', 'CREATE TABLE spurious (key text)');
@@ -316,7 +316,7 @@ is($node->safe_psql('db1', 'SELECT count(*) FROM spurious'), 0, 'are all granted
 wait_for_rows('db1', 0, 'in the end all rows are gone');
 
 #
-# No room for a worker
+# No free worker slot
 #
 
 foreach my $workers (1, 0)

@@ -1,4 +1,4 @@
-# Many clients on few keys: one holder at a time, and versions that rise.
+# Many clients on few keys: one holder at a time, and rising versions.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,9 +15,8 @@ use DlockTest;
 my $clients = 12;
 my $node = new_node('contention', conf => "max_connections = 40\n");
 
-# One row a key.  Whoever holds the key writes down that it is inside, and
-# counts what must never be: somebody else inside, or a version that is not
-# above the last one.
+# One row for each key.  The holder of the key records that it is inside, and counts what
+# must never happen: another client inside, or a version that is not above the last one.
 $node->safe_psql(
 	'postgres', q{
 CREATE TABLE register (
@@ -30,8 +29,8 @@ CREATE TABLE register (
 ) WITH (fillfactor = 10);
 INSERT INTO register SELECT n FROM generate_series(0, 99) n});
 
-# A fence that rejects a valid holder, a release that does not work, and a
-# serialization error all end the run with an error.
+# The run ends with an error if a fence rejects a valid holder, if a release does not work,
+# or on a serialization error.
 my $cycle = q{
 SELECT coalesce(dlock_acquire('key' || :k, '10min'), 0) AS v \gset
 \if :v > 0
@@ -53,7 +52,7 @@ COMMIT;
 \endif
 };
 
-# The same in one transaction of its own: the grant shows only at its commit.
+# The same in a single transaction: the grant is visible only when it commits.
 my $one_transaction = q{
 BEGIN;
 SELECT coalesce(dlock_acquire('key' || :k, '10min'), 0) AS v \gset
@@ -74,7 +73,7 @@ my %script = (
 	many => "\\set k random(0, 9)\n$cycle",
 	one => "\\set k random(0, 1)\n$one_transaction",
 
-	# everybody turns to the same new key, a hundred times a second
+	# all clients move to the same new key, a hundred times per second
 	stampede =>
 	  "SELECT (extract(epoch FROM clock_timestamp()) * 100)::bigint % 100 AS k \\gset\n$cycle");
 
@@ -114,15 +113,15 @@ contend('hot', 2, $level{'serializable'}, 'one key, serializable');
 contend('one', 2, $level{'read committed'}, 'one transaction a grant');
 contend('many', 2, "$level{'read committed'} -c synchronous_commit=off", 'ten keys');
 
-# While somebody holds an old snapshot no dead row version can be removed.
+# While a session holds an old snapshot, no dead row version can be removed.
 my $old = session($node);
 ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
 ask($old, 'SELECT count(*) FROM register');
 contend('hot', 3, $level{'read committed'}, 'one key, under an old snapshot');
 contend('many', 2, $level{'repeatable read'}, 'ten keys, under an old snapshot');
 
-# The holder renews, and under the old snapshot hardly ever in place; whoever looks
-# meanwhile, also past a hint, finds the row.
+# The holder renews, under the old snapshot hardly ever in place.  A process that looks
+# meanwhile finds the row, even without a hint.
 my $kept = $node->safe_psql('postgres', "SELECT dlock_acquire('kept', '1h')");
 my %look = (
 	refresh => "SELECT 1 / (dlock_refresh('kept', $kept) IS NOT NULL)::int;",
@@ -136,11 +135,11 @@ $node->command_ok(
 		'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-c', 6, '-j', 2, '-T', 4,
 		(map { ('-f', $node->basedir . "/$_.sql") } sort keys %look), 'postgres'
 	],
-	'whoever looks for a row that is being renewed finds it');
+	'a lookup finds a row that is being renewed');
 $node->safe_psql('postgres', "SELECT dlock_release('kept', $kept)");
 ask($old, 'COMMIT');
 
-# The reaper removes free rows all the time, so that keys are new again.
+# The reaper removes free rows all the time, so that keys have no row again.
 $node->append_conf('postgresql.conf', "dlock.reap_interval = '5ms'");
 $node->reload;
 my $inserted = "SELECT pg_stat_get_tuples_inserted('dlock.locks'::regclass)";

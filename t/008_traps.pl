@@ -1,4 +1,4 @@
-# The traps that a new user meets: each message tells what to do next.
+# The mistakes of a new user: each message says what to do next.
 
 use strict;
 use warnings FATAL => 'all';
@@ -103,8 +103,8 @@ my $two = session($node);
 my $version = ask($one, "SELECT dlock_acquire('invoice:42', '1h', owner => 'one')");
 is(ask($two, "SELECT dlock_acquire('invoice:42', '1h')"), '', 'the second prompt gets nothing');
 is(ask($two, "SELECT owner, version FROM dlock_locks WHERE key = 'invoice:42'"),
-	"one|$version", 'and can look up who has it');
-is(ask($one, "SELECT dlock_acquire('invoice:42', '1h')"), '', 'nor the first one, without its owner');
+	"one|$version", 'and can look up the holder');
+is(ask($one, "SELECT dlock_acquire('invoice:42', '1h')"), '', 'the first one does not either, without its owner');
 is(ask($one, "SELECT dlock_acquire('invoice:42', '1h', owner => 'one')"),
 	$version, 'with it, the same grant');
 is(ask($two, "SELECT dlock_release('invoice:42', $version + 1)"), 'held_by_other', 'a wrong version');
@@ -122,7 +122,7 @@ is(ask($two, 'SELECT count(*) FROM dlock_locks'), 0, 'though nobody holds it');
 is( ask($two,
 		"SELECT state FROM pg_stat_activity WHERE query ~ 'dlock_acquire' AND pid <> pg_backend_pid()"),
 	'idle in transaction',
-	'pg_stat_activity tells why');
+	'pg_stat_activity shows why');
 ask($two,
 	"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE state = 'idle in transaction'");
 isnt(ask($two, "SELECT dlock_acquire('forgotten', '1ms')"), '', 'it ends with the session');
@@ -163,8 +163,8 @@ is( $node->safe_psql('postgres',
 	'... may ask');
 
 #
-# VACUUM cuts the table short under a session that knows how long it was, and
-# whose hints lead to where the rows were.
+# VACUUM truncates the table while a session has cached its length and has hints that lead
+# behind the new end.
 #
 
 my $knowing = session($node);
@@ -184,7 +184,7 @@ is(ask($knowing, $all), 3000, 'a hint into what was cut off does no harm');
 end_session($knowing);
 
 #
-# A full disk.  Files that may not grow are what an ordinary user can do of it.
+# A full disk, simulated by files that may not grow, which needs no privileges.
 #
 
 # above the size of a WAL file, which is 1 MB here

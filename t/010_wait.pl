@@ -1,4 +1,4 @@
-# Waiting for a lock: the order of the queue, who wakes whom, and how to leave.
+# Waiting for a lock: the order of the queue, which waiter is woken, and how to leave.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,7 +13,7 @@ use Test::More;
 use DlockTest;
 use DlockWait;
 
-# Nobody but the test frees anything: the reaper is off.
+# Only the test frees anything: the reaper is off.
 my $node = new_node(
 	'wait', conf => q{
 max_connections = 80
@@ -24,13 +24,13 @@ client_connection_check_interval = 0
 my $now = client($node, 'now');
 my ($a, $b, $c, $d, $e) = map { client($node, $_) } qw(a b c d e);
 
-# Fresh key for each part.
+# A new key for each part.
 my $key = 'k0';
 sub fresh { return $key++ && $key; }
 sub take { return $now->ask_it("SELECT dlock_acquire('$key', '1h')"); }
 sub give { return $now->ask_it("SELECT dlock_release('$key', $_[0])"); }
 
-# Start a client's wait and see it asleep.
+# Start a client's wait and check that it sleeps.
 sub waits
 {
 	my ($client, $args) = @_;
@@ -40,7 +40,7 @@ sub waits
 	return;
 }
 
-# The client has got it, with a version above the one before; gives it back.
+# The client has got the lock, with a version above the last one; it releases it.
 sub got
 {
 	my ($client, $before, $what) = @_;
@@ -70,7 +70,7 @@ $version = got($c, $version, 'first come, first served');
 is($c->ask_it("SELECT dlock_release('$key', $version)"), 'released', 'c releases');
 is(queue_of($node, $key), '', 'nobody is left');
 
-# The holder cannot be preempted by these: its priority is highest.
+# These cannot preempt the holder, which has the highest priority.
 fresh();
 $version = $now->ask_it("SELECT dlock_acquire('$key', '1h', priority => 100)");
 waits($a, "wait => '1h'");
@@ -103,15 +103,14 @@ foreach my $client ($d, $b, $c, $a)
 # No overtaking
 #
 
-# a has been told that it is free, but is kept from taking it: it stands first
-# all the same.
+# a has been woken for the free key but is kept from taking it.  It is still the first.
 fresh();
 $version = take();
 waits($a, "wait => '1h'");
 $now->ask_it('BEGIN');
 give($version);
 is($now->ask_it("SELECT dlock_acquire('$key', '1h')"),
-	'', 'the one who releases does not get it again in front of the queue');
+	'', 'a client that releases does not get the lock again before the queue');
 is($b->ask_it("SELECT dlock_acquire('$key', '1h')"),
 	'', 'busy while the release is not committed');
 $now->ask_it('COMMIT');
@@ -126,9 +125,9 @@ waits($b, "wait => '1h'");
 kill 'STOP', $a->pid;
 give($version);
 is($c->ask_it("SELECT dlock_acquire('$key', '1h')"),
-	'', 'a try does not overtake one who is slow to wake');
+	'', 'a try does not overtake a waiter that is slow to wake');
 is($now->ask_it("SELECT dlock_acquire('$key', '1h')"),
-	'', 'nor does the one who released');
+	'', 'the client that released does not either');
 $c->start("SELECT dlock_acquire('$key', '1h', wait => '1h')");
 until_sql($node, "SELECT position FROM dlock_waiters WHERE pid = $c->{pid}",
 	3, 'a newcomer stands behind');
@@ -149,20 +148,20 @@ foreach my $client ($a, $b, $c)
 	$client->ask_it("SELECT dlock_release('$key', $version)");
 }
 
-# The same owner's retry is no newcomer.
+# A retry by the same owner does not queue.
 fresh();
 $version = $now->ask_it("SELECT dlock_acquire('$key', '1h', owner => 'me')");
 waits($a, "wait => '1h'");
 is($b->ask_it("SELECT dlock_acquire('$key', '1h', owner => 'me')"),
 	$version, 'a retry of the holder is not blocked by the queue');
 is($b->ask_it("SELECT dlock_acquire('$key', '1h', owner => 'me', wait => '1h')"),
-	$version, 'nor one that would wait');
+	$version, 'an acquire with a wait does not either');
 until_queue($node, $key, 'a', 'the waiter has kept its place');
 give($version);
 $version = got($a, $version, 'after the retry');
 $a->ask_it("SELECT dlock_release('$key', $version)");
 
-# A retry while the first request is still in its transaction.
+# A retry while the transaction of the first request is still open.
 fresh();
 $now->ask_it('BEGIN');
 $version = $now->ask_it("SELECT dlock_acquire('$key', '1h', owner => 'me')");
@@ -177,7 +176,7 @@ $version = got($b, $version, 'then b');
 $b->ask_it("SELECT dlock_release('$key', $version)");
 
 #
-# What wakes
+# What wakes a waiter
 #
 
 foreach my $end ('ROLLBACK', 'ROLLBACK TO s', 'error', 'terminate')
@@ -203,7 +202,7 @@ foreach my $end ('ROLLBACK', 'ROLLBACK TO s', 'error', 'terminate')
 	$end eq 'terminate' ? $holder->lost : $holder->leave;
 }
 
-# A release that is rolled back frees nothing, and the queue goes on.
+# A release that is rolled back frees nothing, and the queue continues to work.
 fresh();
 $version = take();
 $now->ask_it('BEGIN');
@@ -216,14 +215,14 @@ give($version);
 $version = got($a, $version, 'the second release');
 $a->ask_it("SELECT dlock_release('$key', $version)");
 
-# Expiry, with nobody else at work.
+# Expiry, while no other process does anything.
 fresh();
 $version = $now->ask_it("SELECT dlock_acquire('$key', '500ms')");
 $a->start("SELECT dlock_acquire('$key', '1h', wait => '1h')");
 $version = got($a, $version, 'expiry');
 $a->ask_it("SELECT dlock_release('$key', $version)");
 
-# A lease that is made shorter while others wait for it.
+# A lease that is shortened while others wait for it.
 fresh();
 $version = take();
 waits($a, "wait => '1h'");
@@ -231,13 +230,13 @@ waits($b, "wait => '1h'");
 isnt($now->ask_it("SELECT dlock_refresh('$key', $version, '300ms')"), '', 'shortened');
 $version = got($a, $version, 'a TTL made shorter');
 
-# a holds it for an hour now, and b knows: it is woken when that is shortened.
+# a now holds it for an hour, and b knows that: it is woken when the lease is shortened.
 until_queue($node, $key, 'b');
 isnt($a->ask_it("SELECT dlock_refresh('$key', $version, '300ms')"), '', 'shortened');
 $version = got($b, $version, 'the next one too');
 $b->ask_it("SELECT dlock_release('$key', $version)");
 
-# An open refresh past the expiry.
+# An open refresh beyond the expiry.
 fresh();
 $version = take();
 $now->ask_it("BEGIN; SELECT dlock_refresh('$key', $version, '100ms')");
@@ -254,7 +253,7 @@ is($b->ask_it("SELECT dlock_force_release('$key', 'test')"), $version, 'taken aw
 $version = got($a, $version, 'a forced release');
 $a->ask_it("SELECT dlock_release('$key', $version)");
 
-# A fence keeps it past its TTL; its end lets the next one in.
+# A fence keeps the lock beyond its TTL; when it ends, the next waiter gets the lock.
 foreach my $end ('COMMIT', 'ROLLBACK')
 {
 	fresh();
@@ -271,7 +270,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 	$a->ask_it("SELECT dlock_release('$key', $version)");
 }
 
-# Two fences at once: the waiter sleeps until both are gone.
+# Two fences at once: the waiter sleeps until both have ended.
 fresh();
 $version = take();
 $now->ask_it("BEGIN; SELECT dlock_fence('$key', $version)");
@@ -318,8 +317,8 @@ $a->ask_it("ROLLBACK; RESET lock_timeout");
 is($now->ask_it("SELECT count(*) FROM dlock_waiters"), 0, 'queue is clean');
 give($version);
 
-# Each way to leave passes the turn on.  A client that vanishes at the very
-# moment of its grant has the lock until its TTL, so that is not tried.
+# Each way to leave wakes the next waiter.  A client that vanishes at the very moment of its
+# grant has the lock until its TTL ends, so that is not tested.
 my %leave = (
 	cancel => sub { $now->ask_it("SELECT pg_cancel_backend($_[0]->{pid})") },
 	terminate => sub { $now->ask_it("SELECT pg_terminate_backend($_[0]->{pid})") },
@@ -335,7 +334,7 @@ foreach my $how (sort keys %leave)
 	waits($b, "wait => '1h'");
 	until_queue($node, $key, 'first b');
 
-	# told that the key is free, and gone before it looks
+	# woken for the free key, and gone before it looks
 	kill 'STOP', $pid unless $how eq 'vanish';
 	give($version) unless $how eq 'vanish';
 	$leave{$how}->($first);
@@ -381,7 +380,7 @@ foreach my $how (sort keys %leave)
 }
 
 #
-# Where one can wait
+# Where a client can wait
 #
 
 foreach my $level ('REPEATABLE READ', 'SERIALIZABLE')
@@ -424,7 +423,7 @@ $waiter->start("SELECT dlock_acquire('$key', '1h', wait => '1h')");
 until_waiting($node, $waiter, $key, database => 'other');
 is($now->ask_it("SELECT count(*) FROM dlock_waiters"), 0, 'is not seen here');
 $version = take();
-isnt($version, '', 'nor in the way');
+isnt($version, '', 'and does not block');
 waits($a, "wait => '1h'");
 give($version);
 $version = got($a, $version, 'this one');
@@ -434,7 +433,7 @@ cmp_ok($waiter->answer, '>', $there, 'and gets its own');
 $a->ask_it("SELECT dlock_release('$key', $version)");
 close_clients($elsewhere, $waiter);
 
-# Who sees what.
+# Which role sees what.
 $node->safe_psql('postgres', 'CREATE ROLE alice; CREATE ROLE bob; CREATE ROLE carol; GRANT alice TO carol');
 fresh();
 $version = take();
@@ -446,7 +445,7 @@ foreach my $role (qw(bob carol))
 {
 	is( $now->ask_it("SET ROLE $role; $seen"),
 		($role eq 'bob' ? '' : 'secret') . '|t|1',
-		"$role sees what he may");
+		"$role sees what it may see");
 	$now->ask_it('RESET ROLE');
 }
 give($version);
@@ -454,8 +453,8 @@ $version = got($alice, $version, 'a role without rights');
 $alice->ask_it("SELECT dlock_release('$key', $version)");
 $alice->leave;
 
-# Who waits is in nobody's way who alters the table, behind whom the holder's
-# release would wait.
+# A waiter does not block a command that alters the table, behind which the holder's release
+# would wait.
 fresh();
 $version = take();
 waits($a, "wait => '1h'");
@@ -472,8 +471,8 @@ $a->ask_it("SELECT dlock_release('$key', $version)");
 # Many
 #
 
-# Each release wakes one.  All of them are stopped but those that we follow:
-# they could not go on if they were woken.
+# Each release wakes one waiter.  All but those that we follow are stopped, so that they could
+# not continue if they were woken.
 fresh();
 $version = take();
 my @many = map { client($node, sprintf('m%02d', $_)) } 1 .. 40;
@@ -500,7 +499,7 @@ foreach my $client (@many)
 is($now->ask_it('SELECT count(*) FROM dlock_waiters'), 0, 'nobody is left');
 close_clients(@many);
 
-# A lease that expires wakes one too.
+# A lease that expires wakes one waiter, too.
 fresh();
 @many = map { client($node, sprintf('n%02d', $_)) } 1 .. 4;
 $version = $now->ask_it("SELECT dlock_acquire('$key', '5s')");

@@ -1,4 +1,4 @@
-# CALL dlock_lock: a long wait that is not in the way of VACUUM.
+# CALL dlock_lock: a long wait that does not hold back VACUUM.
 
 use strict;
 use warnings FATAL => 'all';
@@ -38,7 +38,7 @@ sub xmin
 	return $now->ask_it("SELECT coalesce(backend_xmin::text, 'none') FROM pg_stat_activity WHERE pid = $w->{pid}");
 }
 
-# Dead rows that are there now go, or stay.
+# Check whether the dead rows that exist now can be removed.
 sub vacuumed
 {
 	$now->ask_it('DELETE FROM busy WHERE i = 0; INSERT INTO busy VALUES (0); DELETE FROM busy WHERE i = 0');
@@ -68,7 +68,7 @@ sub holds_up
 		is(vacuumed(), 0, "$what: VACUUM removes everything");
 	}
 
-	# made to look again, it takes a snapshot and drops it
+	# when it is woken to look again, it takes a snapshot and drops it
 	is($now->ask_it("SELECT count(dlock_refresh('$key', $version, '50min')), count(dlock_refresh('$key', $version, '40min'))"),
 		'1|1', 'refreshed');
 	until_waiting($node, $w, $key);
@@ -96,11 +96,11 @@ holds_up('DO $$ DECLARE v bigint; BEGIN BEGIN CALL dlock_lock($key, version => v
 	1, 'CALL in a block with exceptions');
 holds_up('PREPARE p AS SELECT 1; CALL dlock_lock($key)', 0, 'CALL after another statement');
 
-# Where the transaction needs its snapshot, it is kept.
+# If the transaction needs its snapshot, the snapshot is kept.
 holds_up('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 WHERE false; CALL dlock_lock($key)', 1, 'in a REPEATABLE READ block');
 $w->ask_it('COMMIT');
 
-# In a transaction block the lock is the transaction's.
+# In a transaction block the lock belongs to the transaction.
 fresh();
 $w->ask_it('BEGIN');
 like($w->ask_it("CALL dlock_lock('$key')"), qr/^\d+$/, 'in a block');
@@ -108,7 +108,7 @@ is($now->ask_it("SELECT dlock_acquire('$key')"), '', 'busy');
 $w->ask_it('ROLLBACK');
 isnt($now->ask_it("SELECT dlock_acquire('$key')"), '', 'gone with the transaction');
 
-# wait, and the version that goes in does not matter.
+# With a wait, and with a version passed in, which does not matter.
 is($w->ask_it("CALL dlock_lock('$key', wait => '10ms')"), '', 'time is up: NULL');
 is($w->ask_it("CALL dlock_lock('$key', wait => '0')"), '', 'no wait: NULL');
 fresh();
@@ -123,7 +123,7 @@ is($w->ask_it("CALL dlock_lock('$key', priority => -1)"), 'ERROR 22023', 'negati
 is($w->ask_it("BEGIN READ ONLY; CALL dlock_lock('$key')"), 'ERROR 25006', 'read only');
 $w->ask_it('ROLLBACK');
 
-# Cancelled, terminated while there is no snapshot.
+# Cancelled or terminated while there is no snapshot.
 fresh();
 my $version = $now->ask_it("SELECT dlock_acquire('$key', '1h')");
 $w->start("CALL dlock_lock('$key')");

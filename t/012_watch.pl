@@ -43,7 +43,7 @@ sub all_see
 	return;
 }
 
-# What needs no wait.
+# Calls that do not wait.
 is($now->ask_it("SELECT coalesce(dlock_watch('$key', 7, '1h')::text, 'free')"), 'free', 'free is not version 7');
 is($now->ask_it("SELECT coalesce(dlock_watch('$key', NULL, '10ms')::text, 'free')"), 'free', 'time is up: still free');
 is($now->ask_it("SELECT coalesce(dlock_watch('$key', NULL, '0')::text, 'free')"), 'free', 'no time at all');
@@ -54,7 +54,7 @@ is($now->ask_it("SELECT dlock_watch('$key', $version, '10ms')"), $version, 'time
 is($now->ask_it("SELECT dlock_watch('$key', $version, '0')"), $version, 'no time at all');
 is($now->ask_it('SELECT count(*) FROM dlock_waiters'), 0, 'nobody is left');
 
-# How it shows.
+# What the view shows.
 watch($version);
 is( $now->ask_it(
 		"SELECT DISTINCT owner IS NULL, priority IS NULL, position IS NULL, until - since = '1h' FROM dlock_waiters"),
@@ -62,43 +62,43 @@ is( $now->ask_it(
 	'a watcher has no place in line');
 is($now->ask_it("SELECT dlock_check('$key', $version)"), 'held', 'and is in nobody\'s way');
 
-# Not woken by what does not change the version.
+# What does not change the version does not wake them.
 isnt($now->ask_it("SELECT dlock_refresh('$key', $version, '2h')"), '', 'refreshed');
 $now->ask_it("BEGIN; SELECT dlock_release('$key', $version); ROLLBACK");
 $now->ask_it("BEGIN; SELECT dlock_fence('$key', $version); COMMIT");
 until_queue($node, $key, 'w1 w2 w3 w4 w5', 'a refresh, a fence and a rollback change nothing');
 
-# Release, seen when it commits.
+# A release, visible when it commits.
 $now->ask_it("BEGIN; SELECT dlock_release('$key', $version)");
 until_queue($node, $key, 'w1 w2 w3 w4 w5', 'an open release changes nothing');
 $now->ask_it('COMMIT');
 all_see('free', 'a release');
 
-# A new grant, on a key that has a row and on one that has none.
+# A new grant, on a key with a row and on one without.
 foreach my $what ('a grant', 'the first grant of a key')
 {
 	watch('NULL');
 	$now->ask_it('BEGIN');
 	$version = $now->ask_it("SELECT dlock_acquire('$key', '1h')");
-	like($version, qr/^\d+$/, 'watchers do not keep anybody from a lock');
+	like($version, qr/^\d+$/, 'watchers do not prevent a grant');
 	until_queue($node, $key, 'w1 w2 w3 w4 w5', 'an open grant changes nothing');
 	$now->ask_it('COMMIT');
 	all_see($version, $what);
 	fresh();
 }
 
-# Expiry, with nobody at work.  One who comes too late sees the same.
+# Expiry, while nothing else happens.  A watcher that comes later sees the same.
 $version = $now->ask_it("SELECT dlock_acquire('$key', '2s')");
 $_->start("SELECT coalesce(dlock_watch('$key', $version, '1h')::text, 'free')") foreach @watchers;
 all_see('free', 'expiry');
 
-# Shortened.
+# A shortened lease.
 $version = $now->ask_it("SELECT dlock_acquire('$key', '1h')");
 watch($version);
 $now->ask_it("SELECT dlock_refresh('$key', $version, '100ms')");
 all_see('free', 'expiry of a TTL made shorter');
 
-# Prolonged: they go on watching past the first expiry.
+# A prolonged lease: they continue to watch after the first expiry.
 $version = $now->ask_it("SELECT dlock_acquire('$key', '5s')");
 watch($version);
 my $expiry = $now->ask_it("SELECT expires_at FROM dlock_locks WHERE key = '$key'");
@@ -106,7 +106,7 @@ isnt($now->ask_it("SELECT dlock_refresh('$key', $version, '1h')"), '', 'prolonge
 until_sql($node, "SELECT clock_timestamp() > '$expiry'", 't', 'the first expiry has passed');
 until_queue($node, $key, 'w1 w2 w3 w4 w5', 'they go on watching');
 
-# Force, takeover.
+# Force and takeover.
 is($now->ask_it("SELECT dlock_force_release('$key', 'test')"), $version, 'forced');
 all_see('free', 'a forced release');
 $version = $now->ask_it("SELECT dlock_acquire('$key', '1h')");
@@ -115,8 +115,8 @@ my $taken = $now->ask_it("SELECT dlock_acquire('$key', '1h', priority => 1)");
 cmp_ok($taken, '>', $version, 'taken over');
 all_see($taken, 'a takeover');
 
-# With somebody in line: a release may hand over before they look, so either
-# is right; in the end they know the new holder.
+# With a waiter in the queue, a release may hand over before they look, so either answer is
+# right; in the end they know the new holder.
 my $waiter = client($node, 'waiter');
 watch($taken);
 $waiter->start("SELECT dlock_acquire('$key', '1h', wait => '1h')");
@@ -153,7 +153,7 @@ $watchers[0]->vanish;
 until_gone($node, $watchers[0]->pid, 'a client that vanished');
 is($now->ask_it('SELECT count(*) FROM dlock_waiters'), 0, 'nobody is left');
 
-# Any isolation level, read only, in a transaction that has the lock itself.
+# Any isolation level, read only, and in a transaction that holds the lock itself.
 foreach my $mode ('ISOLATION LEVEL REPEATABLE READ', 'ISOLATION LEVEL SERIALIZABLE, READ ONLY')
 {
 	my $w = $watchers[1];
@@ -167,7 +167,7 @@ foreach my $mode ('ISOLATION LEVEL REPEATABLE READ', 'ISOLATION LEVEL SERIALIZAB
 	$now->ask_it("SELECT dlock_release('$key', $version)");
 }
 
-# A leader and those who stand by: the pattern of the manual.
+# A leader and its standbys, as in the manual.
 fresh();
 my ($leader, $second) = @watchers[1, 2];
 $version = $leader->ask_it("SELECT dlock_acquire('$key', '1h', value => 'one', session => true)");

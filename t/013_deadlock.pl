@@ -1,4 +1,4 @@
-# Those who wait for each other: one of them gets 40P01, and only then.
+# Processes that wait for each other: one of them gets 40P01, and only then.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,9 +20,9 @@ $node->safe_psql('postgres',
 
 my $n = 0;
 
-# Each of the clients does its first step, then its second, which blocks.  One
-# of them must fail, with a detail that names them all; the others get what
-# they waited for once that one has made room.
+# Each client does its first step, and then its second, which blocks.  One of them must fail,
+# with a detail that names all of them.  The others get what they waited for once that one has
+# released its locks.
 sub circle
 {
 	my ($what, $undo, @steps) = @_;
@@ -42,14 +42,14 @@ sub circle
 	{
 		$clients[$i]->start($steps[$i][1]);
 
-		# all but the last just wait
+		# all but the last one just wait
 		until_sql($node,
 			"SELECT wait_event_type IN ('Extension', 'Lock') FROM pg_stat_activity WHERE pid = $clients[$i]->{pid}",
 			't', "$what: $i waits")
 		  if $i < $#steps;
 	}
 
-	# they come back one after the other, each making room for the next
+	# they return one after the other, each making room for the next
 	my @left = @clients;
 	my @victims;
 	while (@left)
@@ -122,8 +122,8 @@ sub mixed
 	my $key = 'm' . ++$n;
 	my ($row, $lock) = @c[0, 1];
 
-	# $row holds the key and waits for the row; $lock holds the row, and waits
-	# for the key.  PostgreSQL does not see it; the waiter for the key does.
+	# $row holds the key and waits for the row; $lock holds the row and waits for the key.
+	# PostgreSQL does not see this; the waiter for the key does.
 	$row->ask_it("BEGIN; SELECT dlock_acquire('$key', '1h')");
 	$lock->ask_it('BEGIN; SELECT n FROM work WHERE i = 1 FOR UPDATE');
 	my %start = (
@@ -149,29 +149,29 @@ sub mixed
 mixed('row lock first', 'row', 'lock');
 mixed('key first', 'lock', 'row');
 
-# With oneself.
+# With itself.
 is($c[0]->ask_it("BEGIN; SELECT dlock_acquire('self', '1h')") =~ /^\d+$/, 1, 'taken');
 is($c[0]->ask_it("SELECT dlock_acquire('self', '1h', wait => '1h')"), 'ERROR 40P01', 'waiting for oneself');
 like($c[0]->said, qr/Process (\d+) waits for lock "self", blocked by process \1\./, 'says so');
 $c[0]->ask_it('ROLLBACK');
 $c[0]->ask_it("SELECT dlock_acquire('self', '1h', session => true)");
-is($c[0]->ask_it("SELECT dlock_acquire('self', '1h', wait => '1h')"), 'ERROR 40P01', "for one's own session");
+is($c[0]->ask_it("SELECT dlock_acquire('self', '1h', wait => '1h')"), 'ERROR 40P01', "with its own session lock");
 $c[0]->ask_it("SELECT dlock_release('self', version) FROM dlock_locks WHERE key = 'self'");
 
-# Behind one who waits for us: released in an open transaction, wanted back.
+# Behind a waiter that waits for us: released in an open transaction, and wanted again.
 $c[0]->ask_it("SELECT dlock_acquire('self', '1h', owner => 'o')");
 $c[1]->start("SELECT dlock_acquire('self', '1h', wait => '1h')");
 until_waiting($node, $c[1], 'self');
 $c[0]->ask_it("BEGIN; SELECT dlock_release('self', owner => 'o')");
-is($c[0]->ask_it("SELECT dlock_acquire('self', '1h', wait => '1h')"), 'ERROR 40P01', 'behind one who waits for us');
+is($c[0]->ask_it("SELECT dlock_acquire('self', '1h', wait => '1h')"), 'ERROR 40P01', 'behind a waiter that waits for us');
 $c[0]->ask_it('ROLLBACK');
 $c[0]->ask_it("SELECT dlock_release('self', owner => 'o')");
 like($c[1]->answer, qr/^\d+$/, 'the other one gets it');
 
-# No deadlock: a wait for a holder that does not wait, and of a lease that
-# nobody can be found for.
+# No deadlock: a wait for a holder that does not wait, and for a lease whose owner is not
+# waiting anywhere.
 $c[0]->ask_it("BEGIN; SELECT dlock_acquire('open', '1h')");
-is($c[1]->ask_it("SELECT dlock_acquire('open', '1h', wait => '500ms')"), '', 'one who is idle is no deadlock');
+is($c[1]->ask_it("SELECT dlock_acquire('open', '1h', wait => '500ms')"), '', 'waiting for an idle process is not a deadlock');
 $c[0]->ask_it("COMMIT; SELECT dlock_acquire('l1', '1h')");
 $c[1]->ask_it("SELECT dlock_acquire('l2', '1h')");
 $c[0]->start("SELECT dlock_acquire('l2', '1h', wait => '1s')");
@@ -181,7 +181,7 @@ is($c[0]->answer, '', 'both time out');
 close_clients(@c);
 
 #
-# Busy, and always in the same order: no deadlock must be found
+# Busy, but always in the same order: no deadlock must be found
 #
 
 $node->append_conf('postgresql.conf', "deadlock_timeout = 10ms\n");

@@ -1,4 +1,4 @@
-# Priority: a holder is asked to yield, and what becomes of it.
+# Priority: a holder is asked to yield, and what follows.
 
 use strict;
 use warnings FATAL => 'all';
@@ -24,7 +24,7 @@ $ear->ask_it('LISTEN dlock');
 my $key = 'k00';
 sub fresh { $key++; return; }
 
-# A holder; cleanup is his by default an hour.
+# A holder, by default with a cleanup of one hour.
 sub hold
 {
 	my (%params) = @_;
@@ -69,7 +69,7 @@ sub requestor
 		  . " FROM dlock_locks WHERE key = '$key'");
 }
 
-# Wait until the listener has heard of the event, and return it.
+# Wait until the listener has received the event, and return it.
 sub hear
 {
 	my ($event) = @_;
@@ -97,29 +97,29 @@ sub heard_nothing
 }
 
 #
-# The holder needs no cleanup: it loses the lock at once
+# A holder without cleanup loses the lock at once
 #
 
 my $version = hold(priority => 3, cleanup => '0');
 is($a->ask_it(acquire('priority => 2')), '', 'a lower priority is busy');
 is($a->ask_it(acquire('priority => 3')), '', 'an equal priority is busy');
 is($a->ask_it(acquire('priority => 3, force => true')), '', 'force does not help it');
-is($a->ask_it(acquire("priority => 3, force => true, wait => '10ms'")), '', 'nor does waiting');
+is($a->ask_it(acquire("priority => 3, force => true, wait => '10ms'")), '', 'waiting does not either');
 is(state($version), 'held', 'the holder is not bothered');
-heard_nothing('nor is anybody told');
+heard_nothing('and nobody is notified');
 my $taken = $a->ask_it(acquire('priority => 4'));
 cmp_ok($taken, '>', $version, 'a higher priority takes it at once, without wait and force');
 is(state($version), 'held_by_other', 'it is lost');
 is($now->ask_it("SELECT dlock_refresh('$key', $version)"), '', 'and cannot be refreshed');
-is($now->ask_it("SELECT dlock_release('$key', $version)"), 'held_by_other', 'nor released');
+is($now->ask_it("SELECT dlock_release('$key', $version)"), 'held_by_other', 'and not released');
 is($now->ask_it("BEGIN; SELECT dlock_fence('$key', $version)"), 'ERROR LK001', 'the old version is fenced off');
 $now->ask_it('ROLLBACK');
 my $event = hear('forced');
 is( $now->ask_it("SELECT j->>'version', j->>'by' FROM (SELECT '$event'::json) AS e(j)"),
 	"$version|" . $now->ask_it('SELECT current_user'),
-	'the event names the version that was lost and who took it');
+	'the event names the version that was lost and the role that took it');
 
-# In an open transaction the takeover counts when that commits.
+# A takeover in an open transaction counts when that commits.
 $version = hold(cleanup => '0');
 $a->ask_it('BEGIN');
 $taken = $a->ask_it(acquire('priority => 1'));
@@ -128,10 +128,10 @@ is(state($version), 'held', 'not yet for the holder');
 heard_nothing('and not announced');
 $a->ask_it('ROLLBACK');
 is(state($version), 'held', 'rolled back: nothing happened');
-isnt($now->ask_it("SELECT dlock_refresh('$key', $version)"), '', 'it is still his');
+isnt($now->ask_it("SELECT dlock_refresh('$key', $version)"), '', 'the holder still has it');
 heard_nothing('and nothing was announced');
 
-# Against an open transaction nobody gets anything, whatever the priority.
+# No priority takes a lock from an open transaction.
 $version = hold(cleanup => '0');
 $now->ask_it("BEGIN; SELECT dlock_fence('$key', $version)");
 is($a->ask_it(acquire('priority => 2147483647, force => true')), '', 'an open fence keeps it: busy');
@@ -159,7 +159,7 @@ is(state($version), 'held_by_other', 'lost');
 $version = hold();
 asks($a, "priority => 1, wait => '30min', owner => 'me'");
 is(state($version), 'preempting', 'the holder is asked');
-is(requestor(), 'preempting|me|1|t|t', 'the view says by whom');
+is(requestor(), 'preempting|me|1|t|t', 'the view shows the requestor');
 is( $now->ask_it(
 		"SELECT requestor_deadline - requestor_since BETWEEN '29min' AND '31min',"
 		  . " requestor_since BETWEEN now() - interval '1min' AND clock_timestamp()"
@@ -172,7 +172,7 @@ is( $now->ask_it(
 		  . " (j->>'deadline')::timestamptz = requestor_deadline"
 		  . " FROM (SELECT '$event'::json) AS e(j), dlock_locks WHERE dlock_locks.key = '$key'"),
 	"$key|$version|" . $now->ask_it('SELECT current_user') . '|1|t',
-	'and so does the notification');
+	'and the notification does, too');
 is($b->ask_it("SET ROLE nosy; SELECT requestor_owner, requestor_priority FROM dlock_locks WHERE key = '$key'"),
 	'|1', 'the owner is not for all eyes');
 $b->ask_it('RESET ROLE');
@@ -192,7 +192,7 @@ is($now->ask_it("SELECT requestor_deadline - requestor_since = '30min' FROM dloc
 $now->ask_it("SELECT pg_cancel_backend($a->{pid})");
 is($a->answer, 'ERROR 57014', 'the requester gives up');
 is(state($version), 'held', 'the holder is no longer asked');
-is(requestor(), 'held|||f|f', 'nor in the view');
+is(requestor(), 'held|||f|f', 'and the view does not show it');
 
 # The time is up.
 foreach my $case ([ '200ms', '1h' ], [ '1h', '200ms' ])
@@ -211,18 +211,18 @@ foreach my $case ([ '200ms', '1h' ], [ '1h', '200ms' ])
 	hear('forced');
 }
 
-# wait => NULL: the cleanup alone.
+# wait => NULL: only the cleanup counts.
 $version = hold(cleanup => '200ms');
 is($a->ask_it(acquire('priority => 1, wait => NULL')), 'ERROR 55P03', 'no limit of its own');
 cmp_ok($a->ask_it(acquire('priority => 1, wait => NULL, force => true')), '>', $version, 'with force');
 
-# It expires while it is asked.
+# The lease expires after the holder was asked.
 fresh();
 $version = $now->ask_it("SELECT dlock_acquire('$key', '500ms', cleanup => '1h')");
 $a->start(acquire("priority => 1, wait => '1h'"));
 cmp_ok($a->answer, '>', $version, 'a lease that expires while its holder is asked');
 
-# The holder raises its own priority: it need not yield any more.
+# The holder raises its own priority: it no longer has to yield.
 fresh();
 $version = $now->ask_it("SELECT dlock_acquire('$key', '1h', owner => 'o', cleanup => '1h')");
 asks($a, "priority => 1, wait => '1h'");
@@ -240,7 +240,7 @@ cmp_ok($a->answer, '>', $version, 'the requester has it');
 # Several requests
 #
 
-# Higher than the holder, but not than the one who has asked: it queues.
+# Above the holder but not above the waiter that has asked: it queues.
 $version = hold();
 asks($a, "priority => 5, wait => '1h', owner => 'a'");
 is(requestor(), 'preempting|a|5|t|t', 'a has asked');
@@ -251,16 +251,16 @@ is(requestor(), 'preempting|a|5|t|t', 'a is still the one');
 asks($b, "priority => 5, wait => '1h', owner => 'b'");
 asks($c, "priority => 4, wait => '1h', owner => 'c', force => true");
 until_queue($node, $key, 'a b c', 'they queue');
-is(requestor(), 'preempting|a|5|t|t', 'behind the one who has asked');
+is(requestor(), 'preempting|a|5|t|t', 'behind the one that has asked');
 $now->ask_it("SELECT dlock_release('$key', $version)");
-cmp_ok($taken = $a->answer, '>', $version, 'a release hands over to the one who has asked');
-is(requestor(), 'held|||f|f', 'who is asked by nobody: the others are not higher');
+cmp_ok($taken = $a->answer, '>', $version, 'a release hands over to the one that has asked');
+is(requestor(), 'held|||f|f', 'nobody asks it to yield: the others are not higher');
 $a->ask_it("SELECT dlock_release('$key', $taken)");
 cmp_ok($taken = $b->answer, '>', $version, 'then to the next');
 $b->ask_it("SELECT dlock_release('$key', $taken)");
 cmp_ok($c->answer, '>', $version, 'then to the last: nobody is lost');
 
-# A still higher one replaces it; it returns to the queue.
+# A still higher one replaces it, and it returns to the queue.
 $version = hold();
 asks($a, "priority => 1, wait => '1h', owner => 'a'");
 asks($b, "priority => 2, wait => '1h', owner => 'b'");
@@ -270,16 +270,16 @@ hear('preempt');
 $now->ask_it("SELECT dlock_release('$key', $version)");
 cmp_ok($taken = $b->answer, '>', $version, 'the higher one gets it');
 until_queue($node, $key, 'a', 'the other one is in the queue');
-is(requestor(), 'held|||f|f', 'and does not ask one who is higher');
+is(requestor(), 'held|||f|f', 'and does not ask a higher one');
 $b->ask_it("SELECT dlock_release('$key', $taken)");
 cmp_ok($a->answer, '>', $taken, 'its turn comes');
 
-# The replaced one's own time in the queue.
+# The wait of the replaced one ends in the queue.
 $version = hold();
 $a->start(acquire("priority => 1, wait => '3s', owner => 'a'"));
 until_waiting($node, $a, $key);
 asks($b, "priority => 2, wait => '1h', owner => 'b'");
-is($a->answer, '', 'replaced, and out of time: NULL, as for any who waits');
+is($a->answer, '', 'replaced, and out of time: NULL, as for any waiter');
 is(requestor(), 'preempting|b|2|t|t', 'the other one goes on asking');
 
 # The higher one gives up: the replaced one asks again, with a full cleanup.
@@ -302,14 +302,14 @@ asks($a, "priority => 1, wait => '2h', owner => 'a'");
 is($b->ask_it(acquire("priority => 2, wait => '100ms', owner => 'b'")), 'ERROR 55P03', 'refused');
 until_sql($node, "SELECT requestor_owner FROM dlock_locks WHERE key = '$key'", 'a', 'the other one asks now');
 
-# Force by a higher one: the one in the queue stays there.
+# Force by a higher one: the waiter in the queue stays there.
 cmp_ok($taken = $b->ask_it(acquire("priority => 2, wait => '10ms', force => true")), '>', $version, 'forced');
 until_queue($node, $key, 'a', 'the other one is in the queue');
 is(requestor(), 'held|||f|f', 'and asks nobody');
 $b->ask_it("SELECT dlock_release('$key', $taken)");
 cmp_ok($a->answer, '>', $taken, 'until it is its turn');
 
-# The next holder is lower: it is asked anew.
+# The next holder has a lower priority: it is asked, too.
 $version = hold(priority => 9);
 asks($a, "priority => 5, wait => '1h', owner => 'a'");
 is(requestor(), 'held|||f|f', 'a lower one asks nobody');
@@ -324,10 +324,10 @@ $b->ask_it("SELECT dlock_release('$key', $taken)");
 cmp_ok($a->answer, '>', $taken, 'and gets it');
 
 #
-# Force under an open transaction of the holder
+# Force while a transaction of the holder is open
 #
 
-# A fence at the end of the cleanup delays the takeover and buys no new time.
+# A fence at the end of the cleanup delays the takeover but gives no more time.
 $version = hold(cleanup => '300ms');
 $now->ask_it("BEGIN; SELECT dlock_fence('$key', $version)");
 $a->start(acquire("priority => 1, wait => '1h', force => true"));
@@ -340,13 +340,13 @@ is($now->ask_it("INSERT INTO work VALUES (2)"), '', 'the fenced work goes on');
 is($now->ask_it('COMMIT'), '', 'and is committed');
 cmp_ok($a->answer, '>', $version, 'then it is taken');
 
-# So with a refresh: the hour of cleanup that is left is not started anew.
+# The same with a refresh: it does not start the hour of cleanup again.
 $version = hold(cleanup => '1h');
 asks($a, "priority => 1, wait => '2h', owner => 'a'");
 my $deadline = $now->ask_it("SELECT requestor_deadline FROM dlock_locks WHERE key = '$key'");
 $now->ask_it("BEGIN; SELECT dlock_refresh('$key', $version, '3h')");
 
-# it is made to look while the refresh is open, by one who comes and goes
+# another client comes and goes, so that it looks while the refresh is open
 is($b->ask_it(acquire("priority => 2, wait => '1ms'")), '', 'busy for the other one');
 until_queue($node, $key, 'a', 'the first one sleeps again');
 $now->ask_it('COMMIT');
@@ -374,7 +374,7 @@ is($c->ask_it(acquire('priority => 2147483647, force => true')), '', 'and keeps 
 $b->ask_it("SELECT dlock_release('$key', $taken)");
 cmp_ok($a->answer, '>', $taken, 'the queue goes on');
 
-# Over a role boundary, and CALL does the same.
+# Across roles; CALL does the same.
 $version = hold();
 $a->ask_it('SET ROLE boss');
 $a->start("CALL dlock_lock('$key', priority => 1, wait => '1h')");

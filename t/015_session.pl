@@ -90,7 +90,7 @@ foreach my $how (sort keys %end)
 	$holder->lost unless $holder->{gone};
 }
 
-# Several keys, one of them in an open transaction of somebody else.
+# Several keys, one of them in another session's open transaction.
 fresh();
 my $holder = holder();
 $holder->ask_it("SELECT count(dlock_acquire('many' || i, '1h', session => true)) FROM generate_series(1, 100) i");
@@ -131,7 +131,7 @@ until_gone($node, $holder->pid, 'its session is gone');
 is($now->ask_it("SELECT dlock_check('$key', $version)"),
 	'held', "and did not release another's lock");
 
-# Released, and not: what is rolled back is still released at the end.
+# A release that is rolled back: the lock is still released at the end of the session.
 foreach my $how (
 	'BEGIN; SELECT dlock_release($key, $version); ROLLBACK',
 	'BEGIN; SAVEPOINT s; SELECT dlock_release($key, $version); ROLLBACK TO s; COMMIT',
@@ -161,7 +161,7 @@ $holder->leave;
 until_gone($node, $holder->pid, 'its session is gone');
 is($now->ask_it("SELECT dlock_check('$key', $version)"), 'held', 'the next holder has it');
 
-# Released and taken again in one transaction.
+# Released and acquired again in one transaction.
 fresh();
 $holder = holder();
 $holder->ask_it("BEGIN; SELECT dlock_release('$key', $holder->{version})");
@@ -173,7 +173,7 @@ $holder->leave;
 got($w, $version, 'the second grant ends with the session too');
 
 #
-# Got by waiting; it is the first session lock of that connection
+# Acquired by waiting; it is the first session lock of that connection
 #
 
 fresh();
@@ -191,7 +191,7 @@ $holder->leave;
 got($w, $version, 'and ends with it');
 
 #
-# The owner goes on in another connection
+# The owner continues in another connection
 #
 
 fresh();
@@ -215,7 +215,7 @@ foreach my $session ('true', 'false')
 }
 $now->ask_it("SELECT dlock_release('$key', $version)");
 
-# Refreshed by another connection it is still the session's.
+# A refresh by another connection leaves it a session lock.
 fresh();
 $holder = holder();
 isnt($now->ask_it("SELECT dlock_refresh('$key', $holder->{version})"), '', 'refreshed elsewhere');
@@ -223,7 +223,7 @@ waits($w);
 $holder->leave;
 got($w, $holder->{version}, 'ends with its session');
 
-# Taken by another role of the same session.
+# Acquired as another role in the same session.
 $node->safe_psql('postgres', 'CREATE ROLE alice');
 fresh();
 $holder = client($node, 'holder');
@@ -232,7 +232,7 @@ waits($w);
 $holder->leave;
 got($w, $version, 'taken under SET ROLE');
 
-# A default of read only transactions is no hindrance.
+# It works with default_transaction_read_only.
 fresh();
 $holder = holder();
 $holder->ask_it('SET default_transaction_read_only = on');
@@ -240,7 +240,7 @@ waits($w);
 $holder->leave;
 got($w, $holder->{version}, 'read only by default');
 
-# The TTL applies all the same.
+# The TTL applies, too.
 fresh();
 $holder = client($node, 'holder');
 $version = $holder->ask_it("SELECT dlock_acquire('$key', '300ms', session => true)");
@@ -248,7 +248,7 @@ $w->start("SELECT dlock_acquire('$key', '1h', wait => '1h')");
 got($w, $version, 'expired while its session lives');
 $holder->leave;
 
-# Forced away: the session's end does not touch the next grant.
+# Forced away: the end of the session does not touch the next grant.
 fresh();
 $holder = holder();
 is($now->ask_it("SELECT dlock_force_release('$key', 'test')"), $holder->{version}, 'forced');
@@ -257,7 +257,7 @@ $holder->leave;
 until_gone($node, $holder->pid, 'its session is gone');
 is($now->ask_it("SELECT dlock_check('$key', $version)"), 'held', 'the next holder has it');
 
-# The extension dropped under it: the backend ends in peace.
+# The extension is dropped meanwhile: the backend exits without an error.
 fresh();
 $node->safe_psql('postgres', 'CREATE DATABASE dropped');
 add_extension_in($node, 'dropped');
@@ -272,7 +272,7 @@ is($now->ask_it('SELECT 1'), 1, 'the server goes on');
 # The server ends
 #
 
-# An orderly stop releases.
+# An orderly stop releases the locks.
 fresh();
 my $fast = $key;
 $holder = holder();
@@ -283,7 +283,7 @@ $node->start;
 $now = client($node, 'now');
 is($now->ask_it("SELECT held FROM dlock.locks WHERE key = '$fast'"), 'f', 'fast shutdown: released');
 
-# After a crash it is a lease as any other.
+# After a crash it is an ordinary lease.
 fresh();
 my $crash = $key;
 $holder = holder();
@@ -295,8 +295,7 @@ $now = client($node, 'now');
 is($now->ask_it("SELECT dlock_check('$crash', $holder->{version})"), 'held', 'crash: held as a lease');
 is($now->ask_it("SELECT pid IS NULL FROM dlock_locks WHERE key = '$crash'"), 't', 'of no session');
 
-# ... also when it is refreshed, and that by a run of the server to which its
-# process id means nothing.
+# ... even if it is refreshed by a run of the server in which its process id means nothing.
 isnt($now->ask_it("SELECT dlock_refresh('$crash', $holder->{version}, '1h')"), '', 'refreshed after the crash');
 is($now->ask_it("SELECT dlock_check('$crash', $holder->{version})"), 'held', 'and held');
 is($now->ask_it("SELECT pid IS NULL FROM dlock_locks WHERE key = '$crash'"), 't', 'of no session');
@@ -319,7 +318,7 @@ got($w, $holder->{version}, 'and it expires');
 close_clients($now, $w);
 DlockWait::close_monitors();
 
-# A session that outlives the extension leaves without a complaint.
+# A session that outlives the extension exits without an error.
 $node->safe_psql('postgres', q{
 	SELECT dlock_acquire('last', '1h', session => true);
 	DROP EXTENSION dlock;

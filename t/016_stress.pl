@@ -1,4 +1,4 @@
-# Everything at once, for ten seconds: no two holders, no lost wakeup, and
+# Everything at once, for ten seconds: there are no two holders, no wakeup is lost, and
 # nothing is left behind.
 
 use strict;
@@ -20,8 +20,7 @@ my $seed = $ENV{DLOCK_STRESS_SEED} // int(rand(2**31));
 note "seed $seed (DLOCK_STRESS_SEED)";
 srand($seed);
 
-# Nobody looks for deadlocks, and no reaper comes by: either would make up for
-# a wakeup that was lost.
+# There are no deadlock checks and no reaper, because either would make up for a lost wakeup.
 my $node = new_node(
 	'stress', conf => q{
 max_connections = 150
@@ -30,8 +29,8 @@ fsync = off
 log_min_messages = fatal
 });
 
-# The register is what the locks protect.  Whoever has the lock says so, works
-# for a moment, and says goodbye, fenced each time; "inside" tells an overlap.
+# The register is what the locks protect.  A holder enters itself, works for a moment and
+# removes itself, fenced each time; "inside" shows an overlap.
 $node->safe_psql(
 	'postgres', q{
 CREATE TABLE register (key text PRIMARY KEY, inside bigint, last bigint NOT NULL, entries int NOT NULL);
@@ -91,7 +90,7 @@ SELECT work('s' || :key, :v);
 SELECT dlock_release('s' || :key, :v);
 \endif
 },
-	# the whole of it in a transaction, committed or not
+	# all of it in one transaction, committed or rolled back
 	'transaction' => q{
 BEGIN;
 SELECT coalesce(dlock_acquire('s' || :key, '2s', wait => :pause * interval '1ms'), 0) AS v \gset
@@ -124,7 +123,7 @@ SELECT coalesce(dlock_acquire('s' || :key, '2s', wait => :pause * interval '1ms'
 SELECT coalesce(dlock_acquire('s' || :other, '2s', wait => :pause * interval '1ms'), 0) AS v \gset
 ROLLBACK;
 },
-	# not on all keys: whoever may overtake would wake one that was forgotten
+	# not on all keys, because a request that overtakes would wake a forgotten waiter
 	'priority' => q{
 \set key random(1, 2)
 SELECT coalesce(demand('s' || :key, :pause * interval '1ms', :priority, :cleanup * interval '1ms', :coin = 1), 0) AS v \gset
@@ -134,11 +133,11 @@ SELECT work('s' || :key, :v);
 SELECT dlock_release('s' || :key, :v);
 \endif
 },
-	# left to expire, or to its session's end
+	# left to expire, or to the end of its session
 	'abandon' => q{
 SELECT dlock_acquire('s' || :key, '20ms', wait => :pause * interval '1ms', session => :coin = 1);
 },
-	# long enough for one that is forgotten to be noticed
+	# long enough to notice a forgotten waiter
 	'patient' => q{
 SELECT coalesce(dlock_acquire('s' || :key, '2s', wait => '1min'), 0) AS v \gset
 \if :v
@@ -172,8 +171,8 @@ foreach my $name (sort keys %script)
 	push @files, '-f', "$file\@$weight{$name}";
 }
 
-# A client of pgbench ends when it is cancelled or terminated: so there are
-# many small runs, one after the other, until the time is up.
+# A pgbench client ends when it is cancelled or terminated.  So there are many short runs, one
+# after the other, until the time is up.
 my $until = time() + $SECONDS;
 my @runs;
 my %ended = (ok => 0, failed => 0);
@@ -199,9 +198,8 @@ my $monitor = client($node, 'monitor');
 my $sampler = client($node, 'sampler');
 my $killer = client($node, 'killer');
 
-# First in line although the key is free: how long?  The samples of one and
-# the same wait, one after the other, tell.  An open transaction may have the
-# key, but none of them is open for long.
+# How long has a waiter been the first although the key is free?  Consecutive samples of the
+# same wait show that.  An open transaction may have the key, but none is open for long.
 $monitor->ask_it(q{
 CREATE TABLE samples (n int, waiting int);
 CREATE TABLE first_of_free (n int, key text, pid int, since timestamptz, at timestamptz);
@@ -212,7 +210,7 @@ INSERT INTO first_of_free SELECT i, key, pid, since, clock_timestamp() FROM dloc
  WHERE position = 1 AND NOT EXISTS (SELECT FROM dlock_locks l WHERE l.key = w.key);
 COMMIT; PERFORM pg_sleep(0.05); END LOOP; END \$\$");
 
-# One victim in a while.
+# A victim from time to time.
 $killer->ask_it('CREATE TEMP TABLE killed (how text)');
 $killer->ask_it('SELECT setseed(' . rand() . ')');
 $killer->start("DO \$\$ DECLARE victim int; BEGIN FOR i IN 1 .. $SECONDS * 20 LOOP
@@ -257,7 +255,7 @@ my %kinds;
 $kinds{$1}++ while $errors =~ /(?:ERROR|FATAL):  ([^\n]*)/g;
 note "$_: $kinds{$_}" foreach sort keys %kinds;
 
-# Errors that are meant to happen, and no others.
+# The expected errors, and no others.
 my @unexpected = grep {
 	!/^canceling statement due to user request/
 	  && !/^terminating connection due to administrator command/
@@ -271,8 +269,7 @@ cmp_ok($most_waiting, '>', 3, 'there was a queue');
 cmp_ok($worst, '<', 1, 'nobody sleeps first in line of a free key');
 is($monitor->ask_it('SELECT count(*) FROM dlock_waiters'), 0, 'the queue is empty');
 
-# All clients are gone: no session lock is left, and what was left to expire
-# goes.
+# All clients are gone: no session lock is left, and the other locks expire.
 is($monitor->ask_it('SELECT count(*) FROM dlock_locks WHERE pid IS NOT NULL'), 0, 'no session lock is left');
 until_sql($node, 'SELECT count(*) FROM dlock_locks', 0, 'all leases end');
 foreach my $i (1 .. 5)

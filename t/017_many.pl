@@ -1,4 +1,4 @@
-# Five hundred clients wait for one key: it is handed over one by one.
+# Five hundred clients wait for one key, which is handed over one by one.
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,4 +1,4 @@
-# Whoever waits is woken, and looks by itself in time: no wakeup is lost.
+# A waiter is woken, or looks by itself in time: no wakeup is lost.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,10 +13,9 @@ use Test::More;
 use DlockTest;
 use DlockWait;
 
-# Nobody looks for deadlocks, and no reaper comes by.  There are more timers that make a
-# waiter look: any of PostgreSQL's does, such as the one that rings ten seconds after a
-# session was idle.  So that a waiter has the lock in the end does not tell that it was
-# woken; what it sleeps for, and what wakes it, does.
+# There are no deadlock checks and no reaper.  Other timers make a waiter look, too, such as
+# PostgreSQL's timer that fires ten seconds after a session became idle.  So it proves nothing
+# that a waiter gets the lock in the end; the test checks what it sleeps for and what wakes it.
 my $node = new_node(
 	'wakeup', conf => q{
 deadlock_timeout = 1h
@@ -26,12 +25,12 @@ my ($first, $holder, $reader, $monitor) = map { client($node, $_) } qw(first hol
 my $version;
 
 #
-# A key that becomes free between a waiter's first look and its place in the
-# queue: the waiter looks again before it sleeps.
+# A key becomes free between a waiter's first look and its entry into the queue: the waiter
+# looks again before it sleeps.
 #
-# To have it happen, a third process is stopped while it reads the queue, and so
-# has the lock that the waiter needs to enter it.  Whether it was is seen from
-# what the waiter then waits for; if not, it is tried again.
+# To make this happen, a third process is stopped while it reads the queue and so has the lock
+# that the waiter needs to enter it.  What the waiter waits for shows whether that worked; if
+# not, it is tried again.
 #
 
 $first->ask_it('BEGIN; SAVEPOINT s');
@@ -60,11 +59,11 @@ $monitor->ask_it('SELECT pg_cancel_backend(' . $reader->pid . ')');
 $reader->answer;
 
 #
-# The one that has the turn is woken, however that ends which was in its way.  It is
-# stopped in its sleep; whether it is woken is seen from the signal that it then has.
+# The waiter that has the turn is woken, however the transaction in its way ends.  It is stopped
+# in its sleep; the pending signal shows whether it is woken.
 #
 
-# Let a statement wait for the key, and see that the sub wakes it.  Returns its answer, or
+# Let a statement wait for the key, and check that the sub wakes it.  Returns its answer, or
 # nothing if it does not wait.
 sub wakes
 {
@@ -81,7 +80,7 @@ sub wakes
 	}
 	$end->();
 	my $woken = was_woken($waiter);
-	ok($woken, "$what wakes who waits");
+	ok($woken, "$what wakes the waiter");
 	kill 'CONT', $waiter->pid;
 	$monitor->ask_it('SELECT pg_cancel_backend(' . $waiter->pid . ')') unless $woken;
 	my $answer = $waiter->answer;
@@ -100,7 +99,7 @@ sub until_left
 	return;
 }
 
-# A statement that has come to where it waits for this advisory lock.
+# A statement that has reached the point where it waits for this advisory lock.
 sub until_stuck
 {
 	my ($client, $lock) = @_;
@@ -135,7 +134,7 @@ sub end_force
 	return;
 }
 
-# In the midst of its statement, from one advisory lock to the next.
+# In the middle of its statement, between two advisory locks.
 sub end_go_on
 {
 	my ($other) = @_;
@@ -148,8 +147,8 @@ sub end_go_on
 $monitor->ask_it(
 	'CREATE TABLE once (n int UNIQUE DEFERRABLE INITIALLY DEFERRED); INSERT INTO once VALUES (1)');
 
-# What it is; what the other one does before, and a third meanwhile; what ends it, as SQL
-# or as a sub.  KEY stands for the key, STUCK for where a statement is kept.
+# Description; what the other session does first, and a third one meanwhile; what ends it, as
+# SQL or as a sub.  KEY stands for the key, STUCK for the point where a statement is held.
 my $take = "SELECT dlock_acquire('KEY', '1h')";
 my $take_session = "SELECT dlock_acquire('KEY', '1h', session => true)";
 my $version_of = "(SELECT version FROM dlock_locks WHERE key = 'KEY')";
@@ -189,7 +188,7 @@ my @ends = (
 	[ 'dlock_force_release()', [$take], \&end_force ],
 	[ 'a refresh to a shorter TTL', [$take], $shorten ],
 
-	# the lease has ended, and the fence is all that is in the way
+	# the lease has ended, and only the fence blocks
 	[ 'COMMIT of a fence', [ $take, 'BEGIN', $fence ], 'COMMIT', $shorten ],
 	[ 'ROLLBACK of a fence', [ $take, 'BEGIN', $fence ], 'ROLLBACK', $shorten ],
 	[ 'ROLLBACK TO SAVEPOINT of a fence', [ $take, 'BEGIN', 'SAVEPOINT s', $fence ], 'ROLLBACK TO s', $shorten ],
@@ -230,19 +229,19 @@ foreach my $case (@ends)
 }
 
 #
-# Who watches is woken by a new version, and by the end of one.
+# A new version, or the end of one, wakes a watcher.
 #
 
 my $seen = wakes('a grant', 'watched', "SELECT dlock_watch('watched', timeout => '1h')",
 	sub { $version = $holder->ask_it("SELECT dlock_acquire('watched', '1h')") });
-is($seen, $version, 'a grant: who watches sees it');
+is($seen, $version, 'a grant: the watcher sees it');
 $seen = wakes('a release', 'watched', "SELECT dlock_watch('watched', $version, '1h')",
 	sub { $holder->ask_it("SELECT dlock_release('watched', $version)") });
-is($seen, '', 'a release: who watches sees it');
+is($seen, '', 'a release: the watcher sees it');
 
 #
-# Who leaves the queue passes the turn on: it may have been told that the key is free, and
-# be gone before it looks.
+# A waiter that leaves the queue wakes the next one, because it may have been woken for the free
+# key and be gone before it looks.
 #
 
 foreach my $how ('cancel', 'terminate', 'vanish')
@@ -263,7 +262,7 @@ foreach my $how ('cancel', 'terminate', 'vanish')
 		sub {
 			ok(stop_asleep($node, $first, $key), "$how: the first one sleeps");
 			$holder->ask_it("SELECT dlock_release('$key', $version)");
-			ok(was_woken($first), "$how: and is told that the key is free");
+			ok(was_woken($first), "$how: and is woken for the free key");
 			if ($how eq 'vanish') { $first->vanish }
 			else { $monitor->ask_it("SELECT pg_${how}_backend($pid)") }
 			kill 'CONT', $pid;
@@ -271,14 +270,14 @@ foreach my $how ('cancel', 'terminate', 'vanish')
 			else { until_left($first) }
 		});
 
-	# a first one that vanished may have had the lock, and taken its transaction along
+	# the first one may have had the lock, and lost it with its transaction
 	like($answer, qr/^\d+$/, "$how: the next one gets the lock");
 	$first->leave;
 }
 
 #
-# The reaper wakes too.  The waiter would look by itself when the lease ends, so it must
-# be asleep, and stopped, before that; if it is late, a longer lease is taken.
+# The reaper wakes waiters, too.  The waiter would look by itself when the lease ends, so it must
+# be asleep and stopped before that; if that is too late, a longer lease is tried.
 #
 
 $node->append_conf('postgresql.conf', 'dlock.reap_interval = 10ms');

@@ -1,9 +1,9 @@
-# A lookup that must not miss a row, and a new row or index entry, keep out of
-# each other's way: the one that comes second waits, and draws no version before.
+# A lookup that must not miss a row excludes the addition of a row or index entry: the second
+# one waits, and draws no version before.
 #
-# A process is stopped while it makes sure that a key has no row.  Then others
-# renew many keys, and under an old snapshot not in place, so that they have index
-# entries to add; some of the keys share the lock with the first one.
+# A process is stopped while it makes sure that a key has no row.  Then others renew many keys,
+# under an old snapshot and so not in place, which adds index entries.  Some of these keys share
+# the lock with the first one.
 
 use strict;
 use warnings FATAL => 'all';
@@ -28,8 +28,7 @@ my $old = session($node);
 ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
 ask($old, 'SELECT count(*) FROM held');
 
-# Refreshes of all of them, each round a transaction, so that it is for the lookup
-# alone that one may have to wait.
+# Refresh all of them, each round in one transaction, so that they can wait only for the lookup.
 my $renew = q{DO $$ DECLARE h held; BEGIN
 FOR i IN 1..60 LOOP FOR h IN SELECT * FROM held LOOP PERFORM dlock_refresh(h.key, h.version); END LOOP; COMMIT; END LOOP;
 END $$};
@@ -54,8 +53,8 @@ for (my $try = 1; $try <= 20 && $event ne 'LWLock dlock'; $try++)
 	is($monitor->ask_it('SELECT last_value FROM dlock.versions'),
 		$drawn, 'it has drawn no version yet: its place is not its own');
 
-	# it may have been stopped with a page of the index locked: then all wait for
-	# that, which does not tell (from PostgreSQL 19 on a lock on a page is no LWLock)
+	# it may have been stopped with a page of the index locked: then all wait for that, which
+	# proves nothing (from PostgreSQL 19 on, a lock on a page is not an LWLock)
 	start_and_see($node, $holder->pid, sub { $holder->start($renew) });
 	do
 	{

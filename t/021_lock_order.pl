@@ -1,6 +1,6 @@
-# Nothing waits under a partition lock, which is an LWLock: an acquire that has
-# to wait for a heavyweight lock of somebody else can be cancelled, and nobody
-# hangs behind it.
+# Nothing waits for a heavyweight lock under a partition lock, which is an LWLock: an
+# acquire that has to wait for another session's lock can be cancelled, and no other
+# session hangs behind it.
 #
 # A holds a lock on what an acquire of a new key needs, B waits for it, and C
 # acquires new keys in every partition.
@@ -36,7 +36,7 @@ sub others_go_on
 	return;
 }
 
-# Until it waits for a relation's lock, which is what the lock manager shows.
+# Wait until it waits for a relation lock, as the lock manager shows it.
 sub until_blocked
 {
 	my ($client, $relation, $what) = @_;
@@ -48,7 +48,7 @@ sub until_blocked
 	return;
 }
 
-# What B does is blocked by what A has done, in a transaction that stays open.
+# A blocks B with a transaction that stays open.
 sub blocked
 {
 	my ($what, $relation, %params) = @_;
@@ -97,7 +97,7 @@ is( $node->safe_psql(
 FROM dlock_locks WHERE value IS NOT NULL}),
 	't', 'a value in the toast table is what it was');
 
-# a row of this backend's own, not yet committed, is what it updates then
+# it then updates a row of its own that is not committed yet
 is( $node->safe_psql(
 		'postgres', qq{
 BEGIN;
@@ -122,7 +122,7 @@ blocked('sequence', 'dlock.versions',
 blocked('catalog of sequences', 'pg_sequence',
 	holds => 'LOCK TABLE pg_sequence IN ACCESS EXCLUSIVE MODE', args => '');
 
-# an index that others have added: with a collation, and on a value that is toasted
+# an index that a user has added: with a collation, and on a value that is toasted
 $node->safe_psql('postgres', q{
 CREATE COLLATION plain (locale = 'C');
 CREATE INDEX by_owner ON dlock.locks (owner COLLATE plain);
@@ -132,7 +132,7 @@ blocked('collation of an index', 'pg_collation',
 	holds => 'LOCK TABLE pg_collation IN ACCESS EXCLUSIVE MODE', args => q{, owner => 'me'});
 $node->safe_psql('postgres', 'DROP INDEX dlock.by_owner');
 
-# The index itself: whoever needs it has to wait; a key that is known does not.
+# The index itself: an acquire that needs it waits, and one of a known key does not.
 my $version = $other->ask_it("SELECT dlock_acquire('known', '1h')");
 $other->ask_it("SELECT dlock_refresh('known', $version)");
 $node->safe_psql('postgres', "SET allow_in_place_tablespaces = on; CREATE TABLESPACE elsewhere LOCATION ''");
@@ -144,8 +144,8 @@ blocked('index', 'dlock.locks_pkey',
 		is($other->ask_it("SELECT dlock_refresh('known', $version) IS NOT NULL"), 't', "$what: a known key is refreshed");
 	});
 
-# A renewal that adds an index entry, of a row whose value is toasted: an index
-# on the value reads it from there.
+# A renewal that adds an index entry, of a row whose value is toasted: an index on the
+# value reads it from the toast table.
 $node->safe_psql('postgres', q{SELECT count(dlock_release(key, version)) FROM dlock_locks WHERE value IS NOT NULL});
 $node->safe_psql('postgres', 'CREATE INDEX by_value ON dlock.locks (value)');
 my $toasted = $other->ask_it(q{SELECT dlock_acquire('toasted', '1h', value => repeat('x', 60000) || md5('1'))});

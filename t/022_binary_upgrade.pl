@@ -1,5 +1,5 @@
-# A server that pg_upgrade has started stays as it is: pg_upgrade has noted the
-# next transaction id before, and copies the files afterwards.
+# In a server that pg_upgrade has started, dlock changes nothing: pg_upgrade has already
+# noted the next transaction id, and copies the files afterwards.
 
 use strict;
 use warnings FATAL => 'all';
@@ -22,7 +22,7 @@ my $rows = $node->safe_psql('postgres', $count);
 like($rows, qr/^1000\|/, 'there are expired rows');
 $node->stop;
 
-# The reaper would have come at once.
+# The reaper would start at once.
 $node->append_conf('postgresql.conf', "dlock.reap_interval = 10ms\n");
 
 sub next_xid
@@ -49,8 +49,8 @@ sub workers
 my $before = next_xid();
 start('-b', '--autovacuum=off');
 
-# Nothing is to happen, so this takes as long as it takes; without the check of
-# the mode the rows are gone by then.
+# Nothing must happen, so wait for a while; without the check, the rows would be gone by
+# then.
 my $until = time + 2;
 my $seen = 0;
 while (time < $until && $seen == 0)
@@ -72,7 +72,7 @@ like($node->safe_psql('postgres', "SELECT dlock_check('k1', 1)"), qr/held/, 'to 
 command_ok([ 'pg_ctl', '-w', '-s', '-D', $node->data_dir, '-m', 'fast', 'stop' ], 'it stops');
 is(next_xid(), $before, 'no transaction id was used');
 
-# and in the ordinary way all is as ever
+# and after an ordinary start everything works
 start();
 wait_until('the reaper comes', sub { return $node->safe_psql('postgres', 'SELECT count(*) FROM dlock.locks') eq '0' });
 ok($node->safe_psql('postgres', "SELECT dlock_acquire('new')") > 1000, 'locks are granted again');

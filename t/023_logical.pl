@@ -1,5 +1,5 @@
-# Logical replication carries dlock.locks with a publication FOR ALL TABLES.  On
-# a subscriber that has dlock too it must not touch the locks there.
+# A publication FOR ALL TABLES contains dlock.locks.  On a subscriber that also has dlock,
+# logical replication must not change the locks.
 
 use strict;
 use warnings FATAL => 'all';
@@ -40,19 +40,19 @@ sub refused
 	wait_until($what,
 		sub { return slurp_file($subscriber->logfile, $offset) =~ /logical replication cannot write to table "dlock.locks"/ });
 	my $log = slurp_file($subscriber->logfile, $offset);
-	like($log, qr/HINT:  Publish the tables or the schemas that you need by name, without schema "dlock"/, "$what: it says how to do without");
+	like($log, qr/HINT:  Publish the tables or the schemas that you need by name, without schema "dlock"/, "$what: the hint says how to avoid it");
 	is($subscriber->safe_psql('postgres', $state), $theirs, "$what: the locks are as they were");
 	return;
 }
 
-# the copy of what is there
+# the initial copy
 my $offset = -s $subscriber->logfile;
 $subscriber->safe_psql('postgres',
 	"CREATE SUBSCRIPTION s CONNECTION '$conninfo' PUBLICATION everything");
 refused($offset, 'the initial copy is refused');
 $subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s');
 
-# what happens from then on: an insert, an update, a delete, and TRUNCATE
+# changes after that: an insert, an update, a delete, and TRUNCATE
 my %change = (
 	'insert' => q{SELECT dlock_acquire('new', '1h')},
 	'update' => q{SELECT dlock_refresh('both', version) FROM dlock_locks WHERE key = 'both'},
@@ -98,7 +98,7 @@ is($subscriber->safe_psql('postgres', $state), $theirs, 'the locks are as they w
 $subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s; TRUNCATE data');
 $publisher->safe_psql('postgres', 'TRUNCATE data');
 
-# A publication by name does without.
+# A publication that names its tables works.
 $publisher->safe_psql('postgres', q{
 DROP PUBLICATION everything;
 CREATE PUBLICATION named FOR TABLES IN SCHEMA public;
@@ -111,7 +111,7 @@ SELECT dlock_acquire('new', '1h');
 INSERT INTO data VALUES (2);
 });
 wait_until('data arrives', sub { return $subscriber->safe_psql('postgres', 'SELECT count(*) FROM data') eq '2' });
-unlike(slurp_file($subscriber->logfile, $offset), qr/dlock/, 'nothing was said of dlock');
+unlike(slurp_file($subscriber->logfile, $offset), qr/dlock/, 'dlock is not mentioned');
 is($subscriber->safe_psql('postgres', $state), $theirs, 'the locks are as they were');
 $subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s');
 

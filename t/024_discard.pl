@@ -1,6 +1,6 @@
-# DISCARD ALL and dlock_release_session() release session locks, as they do
-# advisory locks: a connection that a pooler hands to the next client holds
-# nothing of the one before.
+# DISCARD ALL and dlock_release_session() release session locks, as DISCARD ALL does
+# advisory locks: a connection that a pooler gives to the next client holds nothing of the
+# previous one.
 
 use strict;
 use warnings FATAL => 'all';
@@ -42,18 +42,18 @@ until_waiting($node, $waiter, 'a');
 is($holder->ask_it('DISCARD PLANS; DISCARD SEQUENCES; DISCARD TEMP; RESET ALL'), '', 'the parts of it');
 is(held(), 'a b lease', 'keep them');
 $holder->ask_it('DISCARD ALL');
-like($waiter->answer, qr/^\d+$/, 'DISCARD ALL releases a session lock, and wakes who waits for it');
+like($waiter->answer, qr/^\d+$/, 'DISCARD ALL releases a session lock, and wakes its waiter');
 is(held(), 'a lease', 'all session locks, and no lease');
 $waiter->ask_it("SELECT dlock_release(key, version) FROM dlock_locks WHERE key = 'a'");
 
-# the session goes on, and so does the list of its locks
+# the session continues, and so does the list of its locks
 take('c');
 is(held(), 'c lease', 'a session lock after it');
 $holder->ask_it('DISCARD ALL');
 is(held(), 'lease', 'is released by the next one');
 $holder->ask_it('DISCARD ALL');
 
-# by hand, with its transaction
+# on request; it commits or rolls back with its transaction
 take('d');
 take('e');
 $holder->ask_it('BEGIN');
@@ -63,18 +63,18 @@ is(held(), 'd e lease', 'until it is committed they are held');
 $holder->ask_it('ROLLBACK');
 is(held(), 'd e lease', 'a rollback keeps them');
 $holder->ask_it('BEGIN; SAVEPOINT s; SELECT dlock_release_session(); ROLLBACK TO s; COMMIT');
-is(held(), 'd e lease', 'so does ROLLBACK TO');
+is(held(), 'd e lease', 'ROLLBACK TO does, too');
 is($holder->ask_it('SELECT dlock_release_session()'), 2, 'released, and committed');
 is(held(), 'lease', 'they are gone');
 
-# of another role of the same session
+# locks of another role of the same session
 $node->safe_psql('postgres', 'CREATE ROLE alice');
 $holder->ask_it('SET ROLE alice');
 take('f');
 is($holder->ask_it('RESET ROLE; SELECT dlock_release_session()'), 1, 'taken under SET ROLE');
 is(held(), 'lease', 'and released');
 
-# a row that another transaction is using: it waits, instead of leaving it
+# a row that another transaction is using: it waits instead of leaving the lock
 my $version = take('g');
 $now->ask_it("BEGIN; SELECT dlock_fence('g', $version)");
 $holder->start('DISCARD ALL');
@@ -83,7 +83,7 @@ $now->ask_it('COMMIT');
 is($holder->answer, '', 'and goes on when it ends');
 is(held(), 'lease', 'released');
 
-# a default of read only transactions, and no extension any more
+# with default_transaction_read_only, and after the extension was dropped
 take('h');
 $holder->ask_it('SET default_transaction_read_only = on');
 $holder->ask_it('DISCARD ALL');
@@ -98,7 +98,7 @@ $other->leave;
 
 $now->ask_it("SELECT dlock_release('lease', $lease)");
 
-# PgBouncer in session mode: the server connection stays when the client goes.
+# PgBouncer in session mode: the server connection stays when the client disconnects.
 my $bouncer = DlockBouncer->new(
 	mode => 'session',
 	pool_size => 1,

@@ -1,4 +1,4 @@
-# libdlock: every function, and what it says when something is wrong.
+# libdlock: every function, and its errors.
 
 use strict;
 use warnings FATAL => 'all';
@@ -90,10 +90,10 @@ is($b->ask('list', '%', limit => 1)->{count}, 1, 'with a limit');
 is($b->ask('refresh_key', 'i', owner => 'me', ttl => 90000)->{status}, 'ok', 'refreshed by owner');
 is($b->ask('info', 'i')->{ttl}, 90000, 'with a new TTL');
 is($b->ask('refresh_key', 'i', owner => 'you')->{status}, 'lost', 'not by another');
-is($b->ask('release_key', 'i', owner => 'you')->{status}, 'held_by_other', 'nor released');
+is($b->ask('release_key', 'i', owner => 'you')->{status}, 'held_by_other', 'and not released');
 is($b->ask('release_key', 'i', owner => 'me')->{status}, 'ok', 'released by owner');
 is($b->ask('release_key', 'i', owner => 'me')->{status}, 'not_held', 'twice');
-is($a->ask('release', 'i')->{status}, 'not_held', 'so it is gone for who had it');
+is($a->ask('release', 'i')->{status}, 'not_held', 'so its holder has lost it');
 is($a->ask('state', 'i')->{owner}, 0, 'and it knows');
 $a->ask('free', 'i');
 
@@ -138,7 +138,7 @@ until_sql($node, "SELECT count(*) FROM dlock_waiters WHERE key = 'w'", 1, 'a wat
 $lock = $b->ask('campaign', 'w', value => 'b');
 is($lock->{status}, 'ok', 'b is elected');
 is($a->answer->{version}, $lock->{version}, 'a sees it');
-is($a->ask('observe', 'w')->{value}, 'b', 'and who it is');
+is($a->ask('observe', 'w')->{value}, 'b', 'and its name');
 is($a->ask('observe', 'w', version => $lock->{version}, wait => 50)->{status}, 'unchanged', 'no other');
 my $c = driver(conninfo($node));
 $c->send('observe', 'w', version => $lock->{version});
@@ -155,7 +155,7 @@ $b->ask('free', 'w');
 # Events
 #
 
-# asked to yield, and yields
+# asked to yield, and it yields
 $lock = $a->ask('acquire', 'p', ttl => 600000, cleanup => 60000);
 $b->send('acquire', 'p', wait => 50000, priority => 1, owner => 'urgent');
 my $event = $a->event('preempted', 'p');
@@ -165,14 +165,14 @@ cmp_ok($event->{left}, '>', 10000, 'not less');
 is($event->{owner}, 1, 'it is still ours');
 is($a->ask('check', 'p')->{status}, 'preempting', 'checked');
 $info = $c->ask('info', 'p');
-is("$info->{state} $info->{requestor}", 'preempting 1/urgent/1/1', 'info tells by whom');
+is("$info->{state} $info->{requestor}", 'preempting 1/urgent/1/1', 'info shows the requestor');
 is($a->ask('release', 'p')->{status}, 'ok', 'yields');
-is($b->answer->{status}, 'ok', 'to the one who asked');
+is($b->answer->{status}, 'ok', 'to the one that asked');
 is($a->events, '', 'one event, and none after the release');
 is($b->ask('release', 'p')->{status}, 'ok', 'released');
 $_->ask('free', 'p') foreach $a, $b;
 
-# asked, and does not yield
+# asked, and it does not yield
 $a->ask('acquire', 'q', ttl => 600000, cleanup => 60000);
 is($b->ask('acquire', 'q', wait => 100, priority => 1)->{status}, 'refused', 'refused');
 is($b->ask('acquire', 'q', wait => 100, priority => 1, force => 1)->{status}, 'ok', 'and by force');
@@ -187,7 +187,7 @@ is($a->event('lost', 'f')->{reason}, 'forced', 'forced');
 is($a->ask('acquire', 'g', ttl => 600000)->{status}, 'ok', 'held');
 my $forced = $b->ask('force_release', 'g', reason => 'test');
 is($forced->{status}, 'ok', 'an administrator takes it away');
-is($forced->{version}, $a->event('lost', 'g')->{version}, 'and its holder hears of it');
+is($forced->{version}, $a->event('lost', 'g')->{version}, 'and its holder is notified');
 is($b->ask('force_release', 'g', reason => 'test')->{status}, 'not_held', 'it is free');
 $_->ask('close') foreach $a, $b;
 is($a->events, '', 'no more events');
@@ -203,7 +203,7 @@ is($a->event('lost', 'n')->{nested}, 'invalid', 'a callback that asks the server
 $a->ask('close');
 
 #
-# One lock that is in use does not keep the others waiting
+# A lock that is in use does not delay the others
 #
 
 $a->ask('open', conninfo($node));
@@ -213,7 +213,7 @@ $psql->ask_it('BEGIN');
 is($psql->ask_it("SELECT dlock_release(key, version) FROM dlock_locks WHERE key = 'u7'"), 'released', 'one is in use');
 is($a->event('lost', 'u7')->{reason}, 'deadline', 'that one is lost by the clock');
 is($a->ask('owned')->{count}, 19, 'the others are not');
-is($a->ask('refresh', 'u8')->{status}, 'ok', 'nor on the server');
+is($a->ask('refresh', 'u8')->{status}, 'ok', 'not on the server either');
 $psql->ask_it('ROLLBACK');
 close_clients($psql);
 $a->ask('close');

@@ -1,4 +1,4 @@
-# libdlock: renewal, and what it says when that does not succeed.
+# libdlock: renewal, and what it reports when renewal fails.
 
 use strict;
 use warnings FATAL => 'all';
@@ -26,7 +26,7 @@ sub on_server
 }
 
 #
-# Renewal over ten TTLs, of a lock that is renewed, and none of one that is not
+# Renewal for ten TTLs of a lock that is renewed, and of none that is not
 #
 
 my $a = driver(conninfo($node));
@@ -95,13 +95,13 @@ $a->events;
 $lock = $a->ask('acquire', 'stopped', ttl => 1000, renew => 1);
 $a->signal('STOP');
 is($b->ask('acquire', 'stopped', wait => 60000, ttl => 60000)->{status}, 'ok', 'another one gets the lock');
-# it was asked to do this before it knew
+# it was told to do this before it knew
 $a->send('refresh', 'stopped');
 $a->send('check', 'stopped');
 $a->send('state', 'stopped');
 $a->signal('CONT');
 is($a->answer->{status}, 'lost', 'it wakes up, and a refresh does not succeed');
-is($a->answer->{status}, 'lost', 'nor a check');
+is($a->answer->{status}, 'lost', 'a check does not either');
 is($a->answer->{owner}, 0, 'it is not the owner');
 my $event = $a->event('lost', 'stopped');
 is("$event->{reason} $event->{owner}", 'deadline 0', 'and the event comes');
@@ -110,7 +110,7 @@ is($b->ask('check', 'stopped')->{status}, 'ok', 'and keeps it');
 is($a->events, '', 'one event');
 $b->ask('release', 'stopped');
 
-# The same while it waits for a lock: what it is granted in its sleep does not count.
+# The same while it waits for a lock: a grant that it gets while stopped does not count.
 $b->ask('acquire', 'sleep', ttl => 60000);
 $a->send('acquire', 'sleep', wait => 60000, ttl => 1000);
 $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters") or die 'it does not wait';
@@ -128,7 +128,7 @@ $a->ask('close');
 $b->ask('close');
 
 #
-# A server that does not answer any more
+# A server that no longer answers
 #
 
 my $proxy = proxy($node);
@@ -150,7 +150,7 @@ is(on_server('hole'), $lock->{version}, 'before the server gives it away');
 cmp_ok(time - $start, '<', 3 + 5, 'in time');
 is($a->events, '', 'each event once');
 
-# No call hangs past its time.
+# No call hangs longer than its timeout.
 foreach my $call (
 	[ 'refresh', 'hole' ],
 	[ 'ping' ],
@@ -173,7 +173,7 @@ is($a->ask('acquire', 'hole2', wait => 60000, timeout => 60000)->{status}, 'ok',
 is($a->ask('release', 'hole2')->{status}, 'ok', 'released');
 $a->ask('free', 'hole');
 
-# What may have been granted without an answer is released.
+# A grant that may have been made without an answer is released.
 $a->ask('acquire', 'doubt0');
 my $drawn = $node->safe_psql('postgres', 'SELECT last_value FROM dlock.versions');
 $proxy->stop;
@@ -185,7 +185,7 @@ $node->poll_query_until('postgres', "SELECT count(*) = 0 FROM dlock_locks WHERE 
   or die 'it is not released';
 ok(1, 'what nobody knows of does not stay');
 
-# One who waits notices that the server is gone, though TCP does not.
+# A waiting client notices that the server is gone, although TCP does not.
 $b->ask('acquire', 'hang', ttl => 600000);
 $a->send('acquire', 'hang', wait => -1, timeout => 1000);
 $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters") or die 'it does not wait';
@@ -195,8 +195,7 @@ $proxy->leave;
 $a->ask('close');
 
 #
-# A refresh to a shorter TTL that has no answer: from when it was sent, the
-# lease may be over as soon as that
+# A refresh to a shorter TTL gets no answer: the lease may end that soon after it was sent
 #
 
 $proxy = proxy($node);
@@ -211,8 +210,8 @@ $proxy->leave;
 $a->ask('close');
 
 #
-# An answer that is there before its commit, and the server is gone in between:
-# nothing has been granted
+# The answer arrives before its commit, and then the server is gone: nothing has been
+# granted
 #
 
 foreach my $case ([ 'dlock_acquire', 0 ], [ 'dlock_lock', 60000 ])
@@ -237,9 +236,9 @@ $proxy->leave;
 $a->ask('close');
 
 #
-# Who asks again under the name of a request that had no answer wants to keep
-# what he gets: the library does not release it behind his back.  It does so at
-# growing intervals; another request without an answer shows when.
+# A caller that repeats a request under the name of one that had no answer wants to keep
+# the lock, so the library does not release it in the background.  It releases at growing
+# intervals; another request without an answer shows when.
 #
 
 $proxy = proxy($node, swallow => qr/dlock_acquire.*(?:again|clock)/s, times => 2);

@@ -1,4 +1,4 @@
-# libdlock: a failover in the middle of it, and PgBouncer in between.
+# libdlock: a failover while locks are held, and PgBouncer in between.
 
 use strict;
 use warnings FATAL => 'all';
@@ -28,7 +28,7 @@ $primary->reload;
 $primary->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
   or die 'the standby is not synchronous';
 
-# the standby first: it must be passed over, and found later
+# the standby is first in the list: it must be skipped now and found later
 my $both = conninfo($primary,
 	host => $standby->host . ',' . $primary->host,
 	port => $standby->port . ',' . $primary->port);
@@ -46,21 +46,21 @@ DlockWait::close_monitors();
 
 # a demoted primary would answer 25006; a dead one does not answer
 $primary->kill9;
-# asked while there is no server
+# called while there is no server
 $b->send('acquire', 'during', timeout => 100000, ttl => 60000);
 $a->send('check', 'unrenewed', timeout => 100000);
 $standby->promote;
 my $during = $b->answer;
 is($during->{status}, 'ok', 'an acquire that was begun without a server is granted');
 is($during->{version}, $standby->safe_psql('postgres', "SELECT version FROM dlock_locks WHERE key = 'during'"),
-	'the one grant there is');
+	'the only grant');
 is($a->answer->{status}, 'ok', 'what was held is held');
 is($a->ask('state', 'kept')->{owner}, 1, 'it is still ours');
 is($a->ask('refresh', 'kept', timeout => 100000)->{status}, 'ok', 'and the new server agrees');
 is($standby->safe_psql('postgres', "SELECT version, value FROM dlock_locks WHERE key = 'kept'"),
 	"$lock->{version}|mine", 'with the same token');
 $standby->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters") or die 'nobody waits';
-ok(1, 'the one who waits has gone over, too');
+ok(1, 'the waiting client has moved over, too');
 my $mark = $standby->safe_psql('postgres', 'SELECT clock_timestamp()');
 $standby->poll_query_until('postgres',
 	"SELECT count(*) = 1 FROM dlock_locks WHERE key = 'kept' AND refreshed_at > '$mark'")
@@ -69,7 +69,7 @@ ok(1, 'the renewal goes on');
 is($b->ask('acquire', 'kept')->{status}, 'busy', 'nobody else can have it');
 is($a->ask('check', 'unrenewed')->{status}, 'ok', 'also what is not renewed');
 is($a->ask('release', 'kept')->{status}, 'ok', 'released');
-is($w->answer->{status}, 'ok', 'and the one who waited has it');
+is($w->answer->{status}, 'ok', 'and the waiting client has it');
 unlike($a->events, qr/lost/, 'nothing was lost');
 is($_->finish, '', 'nothing was printed') foreach $a, $b, $w;
 
@@ -86,7 +86,7 @@ cmp_ok(
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
  WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()}),
 	'>', 0, 'connections are cut');
-is($a->ask('check', 'restart')->{status}, 'ok', 'connections that were cut are made anew');
+is($a->ask('check', 'restart')->{status}, 'ok', 'broken connections are made again');
 $node->restart;
 is($a->ask('refresh', 'restart', timeout => 100000)->{status}, 'ok', 'after a restart');
 is($a->ask('state', 'restart')->{version}, $lock->{version}, 'the same grant');
@@ -100,8 +100,8 @@ is($a->events, '', 'nothing was lost');
 is($a->finish, '', 'nothing was printed');
 
 #
-# A commit whose wait for the synchronous standby was cancelled is reported as
-# done, and may be undone by a failover: it must not count as an answer
+# A commit whose wait for the synchronous standby was cancelled is reported as done, and a
+# failover may undo it: it must not count as an answer
 #
 
 my $waiting = "wait_event = 'SyncRep'";
@@ -109,7 +109,7 @@ my $pid;
 $node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'\n");
 $node->reload;
 $node->poll_query_until('postgres', "SHOW synchronous_standby_names", 'nobody') or die 'not reloaded';
-# it is the checkpointer that lets commits wait
+# the checkpointer makes commits wait
 $node->safe_psql('postgres', 'CHECKPOINT');
 $a = driver(conninfo($node) . " options='-c client_min_messages=error'");
 $a->send('acquire', 'unsure', ttl => 600000, timeout => 100000);
@@ -127,12 +127,12 @@ $node->reload;
 my $sure = $a->answer;
 is($sure->{status}, 'ok', 'granted when the standby has it');
 is($node->safe_psql('postgres', "SELECT version FROM dlock_locks WHERE key = 'unsure'"),
-	$sure->{version}, 'the one grant there is');
+	$sure->{version}, 'the only grant');
 is($a->finish, '', 'nothing was printed');
 
 #
-# A try that had no answer and still waits for its commit is in the way of the
-# next: that is busy, and what comes of it is released
+# A try that had no answer and still waits for its commit blocks the next try: that is
+# busy, and a late grant is released
 #
 
 my $proxy = proxy($node);
@@ -145,7 +145,7 @@ $a->send('acquire', 'own', ttl => 600000, timeout => 100000);
 $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE $waiting")
   or die 'the commit does not wait';
 $proxy->leave;
-is($a->answer->{status}, 'busy', 'the first try is in the way');
+is($a->answer->{status}, 'busy', 'the first try blocks');
 $node->append_conf('postgresql.conf', "synchronous_standby_names = ''\n");
 $node->reload;
 $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock.locks WHERE key = 'own'")
@@ -155,8 +155,7 @@ ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM dlock_locks WHE
 is($a->finish, '', 'nothing was printed');
 
 #
-# PgBouncer, transaction mode: no statement needs the connection of the one
-# before
+# PgBouncer in transaction mode: no statement needs the connection of the previous one
 #
 
 my $user = $node->safe_psql('postgres', 'SELECT current_user');

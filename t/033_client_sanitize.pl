@@ -1,5 +1,5 @@
-# libdlock under the sanitizers and valgrind: its unit tests, and a bit of
-# everything with a server.
+# libdlock with sanitizers and valgrind: its unit tests, and a short test of everything
+# with a server.
 
 use strict;
 use warnings FATAL => 'all';
@@ -17,7 +17,7 @@ use DlockTest;
 my $node = new_node('sanitize');
 my $source = client_dir();
 
-# Builds with these flags, in a folder of its own.
+# Builds with these flags in a separate folder.
 sub build
 {
 	my ($flags) = @_;
@@ -75,14 +75,14 @@ sub workout
 	return;
 }
 
-# libpq and the others are not instrumented, so only what we do is seen.
+# libpq and other libraries are not instrumented, so only our own code is checked.
 {
 	local $ENV{ASAN_OPTIONS} = 'detect_leaks=1';
 	local $ENV{UBSAN_OPTIONS} = 'print_stacktrace=1';
 	workout('AddressSanitizer', build('-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer'));
 }
 {
-	# kernels with much randomness in their address space need setarch
+	# kernels with high address space randomization need setarch
 	workout('ThreadSanitizer', build('-fsanitize=thread'), 'setarch', '-R');
 }
 workout('valgrind', build(''), 'valgrind', '-q', '--error-exitcode=99', '--leak-check=full',

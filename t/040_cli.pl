@@ -1,4 +1,4 @@
-# The command line: everything that is one call.
+# The command line: all commands that make a single call.
 
 use strict;
 use warnings FATAL => 'all';
@@ -46,7 +46,7 @@ dlock_is([ 'release', 'a', $version + 1 ], 76, qr/^held_by_other$/, $none, 'rele
 dlock_is([ 'release', 'a', $version ], 0, qr/^released$/, $none, 'release');
 dlock_is([ 'release', 'a', $version ], 76, qr/^not_held$/, $none, 'release again');
 
-# by owner, and with the rest of the options
+# by owner, and with the other options
 dlock_is([ 'acquire', 'b', '--owner=me', '--value=text', '--priority=3', '--cleanup=1min', '--ttl=1h' ],
 	0, qr/^\d+$/, $none, 'acquire with all options');
 is( $node->safe_psql('postgres', "SELECT owner, value, priority FROM dlock_locks WHERE key = 'b'"),
@@ -57,7 +57,7 @@ dlock_is([ 'check', 'b', '--owner=me' ], 0, qr/^held$/, $none, 'check by owner')
 dlock_is([ 'check', 'b', '--owner=you' ], 76, qr/^held_by_other$/, $none, 'check by another owner');
 dlock_is([ 'release', 'b', '--owner=me' ], 0, qr/^released$/, $none, 'release by owner');
 
-# the environment that exec makes
+# the environment that exec sets
 {
 	my ($is, $out) = dlock('acquire', 'c', '--ttl=1h');
 	my %env = (DLOCK_KEY => 'c', DLOCK_VERSION => 0 + $out);
@@ -68,7 +68,7 @@ dlock_is([ 'release', 'b', '--owner=me' ], 0, qr/^released$/, $none, 'release by
 	is((dlock('release', { env => \%env }))[1], "released\n", 'release without arguments');
 }
 
-# preempting is still ours
+# preempting means that the lock is still ours
 {
 	my $low = (dlock('acquire', 'p', '--cleanup=1h', '--ttl=1h'))[1] + 0;
 	my $high = start_dlock('acquire', 'p', '--priority=5', '--wait=1h', '--ttl=1h');
@@ -79,7 +79,7 @@ dlock_is([ 'release', 'b', '--owner=me' ], 0, qr/^released$/, $none, 'release by
 
 	my $info = dlock_json('info', 'p', '--json');
 	is($info->{state}, 'preempting', 'info: the state');
-	is($info->{requestor}{priority}, 5, 'info: who asks');
+	is($info->{requestor}{priority}, 5, 'info: the priority of the request');
 	cmp_ok($info->{requestor}{left}, '>', 3000, 'info: for how long');
 	like((dlock('info', 'p'))[1], qr/^requested by .*priority 5/m, 'info for people');
 
@@ -91,7 +91,7 @@ dlock_is([ 'release', 'b', '--owner=me' ], 0, qr/^released$/, $none, 'release by
 	dlock('release', 'p', 0 + $out);
 }
 
-# one that does not yield
+# a holder that does not yield
 {
 	my $low = (dlock('acquire', 'q', '--cleanup=1h', '--ttl=1h'))[1] + 0;
 
@@ -102,7 +102,7 @@ dlock_is([ 'release', 'b', '--owner=me' ], 0, qr/^released$/, $none, 'release by
 	dlock_is([ 'check', 'q', $low ], 76, qr/^held_by_other$/, $none, 'it is gone');
 }
 
-# a signal ends the wait, and nothing of it is left
+# a signal ends the wait and leaves nothing behind
 {
 	my $holder = (dlock('acquire', 'w', '--ttl=1h'))[1] + 0;
 	my $waiter = start_dlock('acquire', 'w', '--wait=forever', '--ttl=1h');
@@ -164,7 +164,7 @@ $node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM dlock_waiters');
 my $ls = (dlock('ls'))[1];
 like($ls, qr/^jo% .*\njob:1 .*\njob:2 /m, 'ls: by key');
 like($ls, qr/^job:1 +\d+ +held +59m \d\ds +1h 00m +\d+.* +0 +0 +\w+ +one +first$/m, 'ls: a row');
-like($ls, qr/^job:2 .* 1 +0 +\w+ /m, 'ls: somebody waits');
+like($ls, qr/^job:2 .* 1 +0 +\w+ /m, 'ls: a client waits');
 my @lines = split /\n/, $ls;
 is(index($lines[1], 'held'), index($lines[0], 'STATE'), 'ls: aligned');
 is(join(' ', map { $_->{key} } @{ dlock_json('ls', '--json', '--sort=remaining') }), 'job:2 jo% job:1', 'ls: by remaining');
@@ -193,7 +193,7 @@ my $info = (dlock('info', 'job:2'))[1];
 like($info, qr/^key +job:2\nstate +held\nversion +\d+\n/, 'info');
 like($info, qr/^waiting +1\nwatching +0\n\nKEY .*\njob:2 +1 .* patient$/m, 'info: the queue');
 is(dlock_json('info', 'job:2', '--json')->{waiters}[0]{owner}, 'patient', 'info: in JSON');
-dlock_is([ 'info', 'jo*' ], 76, qr/^key +jo\*\nstate +not held\nwaiting +0\n/, $none, 'info of a free key, which is no pattern');
+dlock_is([ 'info', 'jo*' ], 76, qr/^key +jo\*\nstate +not held\nwaiting +0\n/, $none, 'info of a free key, which is not a pattern');
 is(dlock_json('info', 'nothing', '--json')->{held}, JSON::PP::false, 'info of a free key in JSON');
 is((dlock('info', 'jo%'))[0], 0, 'info of a key that looks like a pattern');
 
@@ -210,7 +210,7 @@ is($top->{waiters}[0]{key}, 'job:2', 'top: waiters in JSON');
 kill 'TERM', $waiter->{pid};
 is((end_dlock($waiter))[0], 143, 'SIGTERM ends a waiting acquire');
 
-# a key that is waited for and that nobody can be seen to hold
+# a key that clients wait for, but whose holder is not visible
 {
 	my $session = session($node);
 

@@ -1,4 +1,4 @@
-# dlock exec and dlock elect, while nothing goes wrong with the lock.
+# dlock exec and dlock elect, as long as the lock is not lost.
 
 use strict;
 use warnings FATAL => 'all';
@@ -33,7 +33,7 @@ like($out, qr/^a [1-9][0-9]*\ninput\n$/, 'key, version and standard input');
 is($err, "oops\n", 'standard error, and nothing of ours');
 is(held('a'), '', 'released');
 is((dlock('exec', 'a', 'echo', '-n', '--ttl'))[1], '--ttl', 'options of the command are its own');
-is((dlock('exec', '--ttl=5s', 'a', '--', 'echo', '--', 'x'))[1], "-- x\n", 'so is a second --');
+is((dlock('exec', '--ttl=5s', 'a', '--', 'echo', '--', 'x'))[1], "-- x\n", 'a second -- is, too');
 is((dlock('exec', '--', 'a', 'echo', 'x'))[1], "x\n", 'the key behind --');
 is((dlock('exec', 'a', 'sh', '-c', 'exit 7'))[0], 7, 'its exit code');
 is((dlock('exec', 'a', 'sh', '-c', 'kill -9 $$'))[0], 137, 'killed by a signal');
@@ -43,7 +43,7 @@ dlock_is([ 'exec', 'a', '/nonexistent' ], 127, $none, qr/could not execute "\/no
 dlock_is([ 'exec', 'a', '/etc/passwd' ], 126, $none, qr/could not execute "\/etc\/passwd": Permission denied/, 'not executable');
 is(held('a'), '', 'released after all that');
 
-# inside of it, the lock is known
+# the command knows the lock
 is((dlock('exec', 'a', dlock_program(), 'check'))[1], "held\n", 'check within exec');
 is( (dlock('exec', 'a', '--ttl=40s', '--', 'sh', '-c', dlock_program() . ' info a --json'))[1] =~ /"ttl":40.000/,
 	1, 'the TTL');
@@ -90,7 +90,7 @@ $run = start_dlock('exec', 'c', '--', $script, $file);
 file_has($file, qr/(ready)/);
 foreach my $signal (qw(USR1 USR2 WINCH HUP INT QUIT))
 {
-	# the background process of the shell dies of some; the shell waits again
+	# some of them kill the shell's background process; the shell waits again
 	kill $signal, $run->{pid};
 	is(file_has($file, qr/^($signal)$/m), $signal, "$signal is passed on");
 }
@@ -106,7 +106,7 @@ kill 'TERM', $run->{pid};
 is((end_dlock($run))[0], 143, 'a command that SIGTERM ends');
 is(held('c'), '', 'released');
 
-# What the command leaves in its group is ended with it.
+# Processes that the command leaves in its group end with it.
 $file = temp_file();
 ($code, $out, $err) = dlock('exec', 'd', '--', 'sh', '-c', 'sleep 1000 >/dev/null 2>&1 & echo $$ >"$1"; exit 4', 'sh', $file);
 is($code, 4, 'the exit code is the command\'s');
@@ -114,7 +114,7 @@ like($err, qr/^dlock: warning: the command has left processes behind: ending the
 is_deeply([ group_members(slurp($file) + 0) ], [], 'they are gone');
 is(held('d'), '', 'released');
 
-# also if they do not want to
+# even if they ignore signals
 $file = temp_file();
 ($code, $out, $err) = dlock('exec', 'd', '--kill-after=100ms', '--',
 	script_file(<<'SH'), $file);
@@ -169,7 +169,7 @@ unlike($err, qr/dlock/, '--quiet');
 like(slurp($f), qr/^USR1$/m, 'by the signal that was chosen');
 is((end_dlock($other))[1], "mine\n", 'the other one has it');
 
-# one that does not end is killed in time, so that nobody need be forced
+# a command that does not end is killed in time, so that no force is needed
 $file = temp_file();
 $holder = start_dlock('exec', 'p', '--ttl=1min', '--cleanup=2s', '--', 'sh', '-c',
 	'trap "" TERM; echo $$ >"$1"; while :; do sleep 1; done', 'sh', $file);
@@ -180,7 +180,7 @@ is_deeply([ group_members($group) ], [], 'nothing is left of it');
 ($code, $out) = end_dlock($other);
 is("$code $out", "0 mine\n", 'the other one was not refused');
 
-# one that does not want to be told
+# a command that does not want to be told
 ($holder, $other, $f, $group) = preempt('p', '--ttl=1min', '--cleanup=300ms', '--on-preempt=none');
 ($code, $out, $err) = end_dlock($other);
 is($code, 75, 'not yielded');
@@ -220,11 +220,11 @@ my $next = file_has($file, qr/^2 leads (\d+)$/m);
 cmp_ok($next, '>', $term, 'elect: the next one leads');
 ($code, $out) = end_dlock($observer);
 is($code, 0, 'observe ends after its lines');
-like($out, qr/version $term .*value node-1\n.*version $next .*value node-2\n$/, 'observe: who leads');
+like($out, qr/version $term .*value node-1\n.*version $next .*value node-2\n$/, 'observe: the leader');
 ok($node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters WHERE key = 'leader'"),
 	'elect: the first one stands again');
 
-# it gets it back when the other ends
+# it leads again when the other one ends
 kill 'TERM', $candidates[1]{pid};
 is((end_dlock($candidates[1]))[0], 143, 'elect: ended by a signal');
 my $last = file_has($file, qr/^1 leads \d+\n(?:.*\n)*1 leads (\d+)$/m);

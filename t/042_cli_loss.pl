@@ -1,6 +1,6 @@
-# dlock exec when the lock is lost: nothing of the command is left when the
-# server gives the lock to somebody else, whatever happened to the server, the
-# network or dlock itself.
+# dlock exec when the lock is lost: no process of the command is left when the server
+# gives the lock to another client, whatever happened to the server, the network or dlock
+# itself.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,8 +20,8 @@ my $session = session($node);
 
 server_is($node);
 
-# A command with a child and a grandchild that has lost its parent, none of
-# which listens to SIGTERM.
+# A command with a child and with a grandchild that has lost its parent, all of which
+# ignore SIGTERM.
 my $stubborn = script_file(<<'SH');
 trap 'echo TERM >>"$1"' TERM
 (trap "" TERM; while :; do sleep 1; done) &
@@ -31,14 +31,14 @@ echo "group $$ version $DLOCK_VERSION" >>"$1"
 while :; do wait; sleep 1; done
 SH
 
-# One that does.
+# A command that does not ignore it.
 my $obedient = script_file(<<'SH');
 trap 'echo TERM >>"$1"; exit 0' TERM
 echo "group $$ version $DLOCK_VERSION" >>"$1"
 while :; do sleep 0.1; done
 SH
 
-# Start one, and wait until its lock was renewed: the deadline is a moving one.
+# Start one, and wait until its lock has been renewed, so that the deadline moves.
 sub start_command
 {
 	my ($key, $script, @options) = @_;
@@ -52,8 +52,8 @@ sub start_command
 	return ($run, $group, $file);
 }
 
-# Who waits for the key gets it when it has expired.  At that moment there is
-# nobody in the group.
+# A client that waits for the key gets it when it has expired.  At that moment the process
+# group is empty.
 sub is_gone_at_expiry
 {
 	my ($key, $group, $what) = @_;
@@ -66,7 +66,7 @@ sub is_gone_at_expiry
 	return;
 }
 
-# A black hole: the connection is there, but nothing comes back.
+# A black hole: the connection exists, but nothing is answered.
 my ($proxy, $dir) = start_proxy($node);
 my ($run, $group, $file) = start_command('hole', $stubborn, '--ttl=4s', '-h', $dir);
 kill 'STOP', $proxy;
@@ -84,7 +84,7 @@ is("$code $out", '69 ', 'black hole from the start: unreachable');
 like($err, qr/^dlock: error: ./, 'black hole from the start: message');
 kill 'CONT', $proxy;
 
-# A short absence is none.
+# A short interruption does no harm.
 ($run, $group, $file) = start_command('short', $obedient, '--ttl=12s', '-h', $dir);
 $node->restart;
 $session = session($node);
@@ -105,7 +105,7 @@ kill 'CONT', $run->{pid};
 is($code, 76, 'dlock stopped: exit code');
 like($err, qr/lock "stopped" is lost/, 'dlock stopped: message');
 
-# one that had ended meanwhile: nobody can say whether in time
+# the command ended meanwhile: nobody can say whether in time
 $file = temp_file();
 $run = start_dlock('exec', 'stopped2', '--ttl=2s', '--', 'sh', '-c',
 	'echo $$ >"$1"; while ! [ -e "$1.go" ]; do sleep 0.1; done', 'sh', $file);
@@ -116,7 +116,7 @@ is(ask($session, "SELECT dlock_acquire('stopped2', '1h', wait => '1min') IS NOT 
 kill 'CONT', $run->{pid};
 is((end_dlock($run))[0], 76, 'dlock stopped, command ended: lost');
 
-# dlock is killed: its guard ends the command at once, and then itself.
+# dlock is killed: its guard ends the command at once, and then exits.
 $file = temp_file();
 $run = start_dlock('exec', 'killed', '--ttl=1h', '--', $obedient, $file);
 $group = file_has($file, qr/^group (\d+)/m);
@@ -134,7 +134,7 @@ kill 'KILL', $run->{pid};
 end_dlock($run);
 is_gone_at_expiry('killed2', $group, 'dlock killed');
 
-# the guard is out of the way when all goes well
+# if nothing goes wrong, the guard exits, too
 $run = start_dlock('exec', 'guard', '--', 'cat');
 wait_until('there is a guard', sub { ($guard) = `ps -o pid=,comm= --ppid $run->{pid}` =~ /^ *(\d+) dlock-guard$/m; return $guard; });
 is((end_dlock($run))[0], 0, 'a command ends');
@@ -162,7 +162,7 @@ is($code, 76, 'preempted: exit code');
 like($err, qr/lock "priority" is lost/, 'preempted: message');
 is_deeply([ group_members($group) ], [], 'preempted: nothing is left');
 
-# The command itself has released it.
+# The command itself has released the lock.
 ($code, $out, $err) = dlock('exec', 'self', '--ttl=2s', '--', 'sh', '-c', dlock_program() . ' release; exit 0');
 is($code, 76, 'released by the command itself: that is lost, too');
 

@@ -1,5 +1,5 @@
-# dlock exec over a failover: the primary is killed, its synchronous standby is
-# promoted, and the command notices nothing.
+# dlock exec during a failover: the primary is killed, its synchronous standby is
+# promoted, and the command does not notice.
 
 use strict;
 use warnings FATAL => 'all';
@@ -30,7 +30,7 @@ while ! [ -e "$1.end" ]; do sleep 0.1; done
 SH
 my $file = temp_file();
 
-# a generous TTL: the promotion must fit between two renewals' deadlines
+# a long TTL, so that the promotion fits between the deadlines of two renewals
 my $run = start_dlock('exec', 'job', '--ttl=30s', '-d', $conninfo, '--', $script, $file);
 my $group = file_has($file, qr/^group (\d+)/m);
 my ($version) = slurp($file) =~ /version (\d+)/;
@@ -58,7 +58,7 @@ is("$code $err", '0 ', 'the other one follows');
 cmp_ok($out, '>', $version, 'with a higher version');
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM dlock_locks'), 0, 'both are released');
 
-# what is one call goes where the primary is now
+# a single call goes to the new primary
 is((dlock('ls', '-d', $conninfo))[0], 0, 'ls');
 is((dlock('acquire', 'k', '-d', $conninfo))[0], 0, 'acquire');
 

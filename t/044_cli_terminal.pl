@@ -1,5 +1,5 @@
-# The command line on a terminal: colours, dlock top, commands that read from
-# the terminal, completion, and the man page.
+# The command line on a terminal: colours, dlock top, commands that read from the
+# terminal, completion, and the man page.
 
 use strict;
 use warnings FATAL => 'all';
@@ -186,7 +186,7 @@ SKIP:
 	like($out, qr/fencing token/, 'the man page can be read');
 }
 
-# each option of --help is in the man page and in the docs, and each exit code
+# every option of --help and every exit code is in the man page and in the docs
 my $man = slurp("$root/client/dlock.1");
 my $docs = slurp("$root/docs/cli.md");
 $man =~ s/\\-/-/g;

@@ -1,6 +1,5 @@
-# What the command line shows of keys, owners and values that are long, wide or
-# meant to deceive: on terminals of any width, in a pipe, and in JSON; and
-# dlock top with thousands of locks.
+# How the command line shows keys, owners and values that are long, wide or misleading: on
+# terminals of any width, in a pipe, and in JSON; and dlock top with thousands of locks.
 
 use strict;
 use warnings FATAL => 'all';
@@ -81,7 +80,7 @@ foreach my $width (40, 60, 80, 132, 200)
 	like(join("\n", @lines), qr/^h:long\S*…\S*end /m, "ls, $width columns: cut in the middle");
 	like(join("\n", @lines), qr/^h:長\S*…\S*終 /m, "ls, $width columns: wide characters, too");
 
-	# a cell is in its column, whatever is left of it
+	# each cell is in its column, whatever is to the left of it
 	my $column = index $lines[0], 'WAITING';
 	foreach my $line (@lines[ 1 .. keys %hostile ])
 	{
@@ -101,7 +100,7 @@ like($all[0], qr/^KEY +VERSION +STATE +REMAINING +TTL +HELD FOR +WAITING +PRIORI
 @all = fits(40, 'ls', ['ls']);
 like($all[0], qr/^KEY +REMAINING +WAITING +OWNER$/, 'ls: the least where there is not');
 
-# nothing is cut out of info
+# info shortens nothing
 my @info = fits(40, 'info', [ 'info', $hostile{long} ]);
 like(join('', map { s/^ {14}//r } @info), qr/^key {11}\Q$hostile{long}\Estate/, 'info: a long key is continued');
 
@@ -114,7 +113,7 @@ foreach my $width (40, 80)
 }
 
 #
-# A pipe has everything, and a long key is long in its own row only.
+# A pipe gets everything, and a long key widens only its own row.
 #
 
 my @rows = split /\n/, output_of('ls');
@@ -128,7 +127,7 @@ like($short, qr/  - +-$/, 'a pipe: as a dash');
 cmp_ok(length $short, '<', 200, 'a pipe: a short key has a short row');
 
 #
-# What deceives is escaped, and nothing else is.
+# Misleading characters are escaped, and no others.
 #
 
 my $rows = join "\n", @rows;
@@ -138,7 +137,7 @@ like($rows, qr/^h:a\\x1b\[31mb\\x0ac\\x09d\\u009b1me\\\\f  /m, 'controls, and th
 like($rows, qr/^h:a \\x20b\\x20  /m, 'spaces that are not seen');
 like($rows, qr/^h:(?:e\x{301}o\x{308}){60}!  /m, 'accents are not');
 like($rows, qr/^h:z\x{300}\x{301}\x{302}\x{300}\\u0301\\u0302/m, 'unless there are too many');
-like($rows, qr/^h:(?:長い名前の鍵){20}終  /m, 'nor are letters');
+like($rows, qr/^h:(?:長い名前の鍵){20}終  /m, 'letters are not either');
 
 my @hidden = grep {
 	chr =~ /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Zs}\p{Default_Ignorable_Code_Point}]/
@@ -168,7 +167,7 @@ is($code, 75, 'busy');
 is((split /\n/, $err)[0], 'dlock: error: lock "h:a\x1b[31mb\x0ac\x09d\u009b1me\f" is busy', 'a message is one line without controls');
 like($err, qr/^dlock: detail: .*, owner control \\u200bowner/m, 'an owner in a message');
 like((dlock('acquire', "h:\xff", \%utf8))[2], qr/^dlock: error: .*0xff$/, 'what is not UTF-8');
-like((dlock("l\xe2\x80\xaes\xff", \%utf8))[2], qr/^dlock: error: unknown command "l\\u202es\\xff"$/m, 'a command that is none');
+like((dlock("l\xe2\x80\xaes\xff", \%utf8))[2], qr/^dlock: error: unknown command "l\\u202es\\xff"$/m, 'an unknown command');
 $node->safe_psql('postgres', encode('UTF-8', qq{CREATE ROLE "ad\x{200b}min" LOGIN; SET ROLE "ad\x{200b}min"; SELECT dlock_acquire('role', '1h')}));
 like(output_of('ls', 'role'), qr/  "ad\\u200bmin"  /, 'a role');
 like(output_of('watch', 'role', '--count=1'), qr/  role "ad\\u200bmin"$/m, 'a role: watch');
@@ -179,7 +178,7 @@ like(output_of('watch', 'role', '--count=1'), qr/  role "ad\\u200bmin"$/m, 'a ro
 
 $node->safe_psql('postgres', "SELECT count(dlock_acquire('job:' || to_char(i, 'FM00000'), '1h')) FROM generate_series(1, 5000) i");
 
-# Wait until the frame has all its lines and the last one is like that.
+# Wait until the frame has all its lines and the last one matches.
 sub shows
 {
 	my ($t, $status, $what) = @_;
@@ -227,7 +226,7 @@ foreach my $case (
 {
 	my ($name, $keys, $where, $first) = @$case;
 
-	# nothing of an older frame
+	# nothing of an older frame is left
 	pump($t);
 	$t->{out} = '';
 	type($t, $keys);
@@ -235,7 +234,7 @@ foreach my $case (
 	is((rows_of(@lines))[0], $first, "top, $name: the first row");
 }
 
-# a key that comes in parts
+# input of a key that arrives in parts
 type($t, "\033");
 type($t, '[');
 type($t, 'B');

@@ -1,5 +1,4 @@
-# The command line where standard input, output or error is closed, full, or
-# read by nobody.
+# The command line when standard input, output or error is closed, full, or not read.
 
 use strict;
 use warnings FATAL => 'all';
@@ -19,7 +18,7 @@ my $node = new_node('output');
 
 server_is($node);
 
-# Run it with what the shell makes of its files: exit code, stdout, stderr.
+# Run it with redirections of the shell: exit code, stdout, stderr.
 sub redirected
 {
 	my ($files, @args) = @_;
@@ -77,7 +76,7 @@ foreach my $files (sort keys %there)
 	}
 }
 
-# what cannot be executed is told where there is somebody to tell
+# a command that cannot be executed is reported if stderr is open
 my ($code, $out, $err) = redirected('0<&- >&-', 'exec', 'run', '/nonexistent');
 is($code, 127, 'not found');
 like($err, qr/^dlock: error: could not execute "\/nonexistent": No such file/, 'not found: message');
@@ -110,13 +109,13 @@ foreach my $files (sort keys %error)
 		is(() = $err =~ /error:/g, 1, "@$args $files: once");
 	}
 
-	# the version is lost, so the lock would be nobody's
+	# the version is lost, so nobody would own the lock
 	is(held('new'), 0, "acquire $files: not held");
 	like((redirected($files, 'acquire', 'new'))[2], qr/^dlock: detail: Lock "new" was released again\.$/m, "acquire $files: said so");
 	is((redirected($files, 'acquire', 'named', '--owner=me', '--ttl=1h'))[0], 71, "acquire --owner $files: exit code");
 	is(held('named'), 1, "acquire --owner $files: its owner has it");
 
-	# what was done was done, and what was not keeps its exit code
+	# what was done stays done, and a failure keeps its exit code
 	($code, $out, $err) = redirected($files, 'release', 'named', '--owner=me');
 	is($code, 71, "release $files: exit code");
 	is(held('named'), 0, "release $files: released");

@@ -1,7 +1,7 @@
-# The programs of docs/languages.md do what is said there.
+# The programs of docs/languages.md do what the page says.
 #
-# DLOCK_LANGUAGES says which are run; what scripts/setup does not install by
-# default is not run by default.  A driver that is missing is a failure.
+# DLOCK_LANGUAGES lists the languages to run; by default, those whose drivers
+# scripts/setup installs.  A missing driver is a failure.
 
 use strict;
 use warnings FATAL => 'all';
@@ -29,7 +29,7 @@ $ENV{PGDATABASE} = 'postgres';
 $ENV{PGUSER} = $node->safe_psql('postgres', 'SELECT current_user');
 $ENV{JDBC_URL} = "jdbc:postgresql://127.0.0.1:$ENV{PGPORT}/postgres?user=$ENV{PGUSER}";
 
-# Each makes what has to be made, and returns the command.
+# Each sub builds what it needs and returns the command.
 my %commands = (
 	python => sub { return ('/usr/bin/python3', "$examples/python/dlock_example.py"); },
 	java => sub {
@@ -62,7 +62,7 @@ foreach my $language (@languages)
 	die "no such language: $language" unless $commands{$language};
 }
 
-# What the page shows is what is run.
+# The test runs what the page shows.
 my %sources = (
 	python => 'python/dlock_example.py',
 	js => 'node/dlock_example.js',
@@ -92,8 +92,8 @@ sub start
 	return IPC::Run::start($command, '<', $in, '>&2');
 }
 
-# Wait until a job has made its file; a program that ends before (its driver
-# is missing, say) is not waited for.
+# Wait until a job has created its file; do not wait for a program that has ended, for
+# example because its driver is missing.
 sub wait_for_job
 {
 	my ($run, $file) = @_;
@@ -101,7 +101,7 @@ sub wait_for_job
 	wait_until(
 		"there is $file",
 		sub {
-			# pumping is what notices the end of a program
+			# pump() notices the end of a program
 			my $runs = eval { $run->pump_nb; 1 } && $run->pumpable;
 
 			return 1 if -e $file;
@@ -143,7 +143,7 @@ foreach my $language (@languages)
 	my $at = "$dir/$language";
 
 	#
-	# cron.  The TTL is what a slow machine has for a renewal.
+	# cron.  The TTL is the time that a slow machine has for a renewal.
 	#
 
 	my @job = (@program, 'cron', $key, 4, 'sh', '-c');
@@ -185,14 +185,14 @@ foreach my $language (@languages)
 	one("SELECT dlock_force_release('$key', 'test')");
 	becomes(
 		"SELECT count(DISTINCT version) = 2 FROM journal WHERE line = 'two'",
-		"$language leader: who loses the lock stands again");
+		"$language leader: a leader that loses the lock campaigns again");
 	$two->signal('KILL');
 	status($two);
 	becomes("SELECT count(*) = 0 $held", "$language leader: nobody leads");
 	one('TRUNCATE journal');
 
 	#
-	# writer.  So long a TTL that the fence is the first to know.
+	# writer.  The TTL is so long that the fence notices the loss first.
 	#
 
 	my $in = "first\n";

@@ -1,5 +1,4 @@
-# dlock_health(): what it says of a primary, of its standbys, and of what is
-# wrong with them.
+# dlock_health(): what it reports about a primary, its standbys, and their problems.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,7 +12,7 @@ use Test::More;
 
 use DlockTest;
 
-# What is said under that name: "status: detail (hint)".
+# The row of that name: "status: detail (hint)".
 sub told
 {
 	my ($node, $name, %params) = @_;
@@ -82,14 +81,14 @@ is(told($primary, 'standbys'), 'ok: 1 streaming, 1 of 1 required are synchronous
 is(told($primary, 'standby "standby"'), 'ok: sync, streaming, 0 bytes behind', 'the one');
 like(told($primary, 'server'), qr/^ok: primary, timeline 1, accepting writes since 20/, 'what it is');
 
-# Who sees what.
+# Which role sees what.
 $primary->safe_psql('postgres', 'CREATE ROLE app; CREATE ROLE monitor IN ROLE pg_monitor');
-is($primary->safe_psql('postgres', q{SET ROLE app; SELECT status FROM dlock_health() LIMIT 1}), 'ok', 'everybody may ask');
-is($primary->safe_psql('postgres', q{SET ROLE app; SELECT count(*) FROM dlock_health() WHERE name ~ '^standby '}), 0, 'the names are not for everybody');
+is($primary->safe_psql('postgres', q{SET ROLE app; SELECT status FROM dlock_health() LIMIT 1}), 'ok', 'any role can call it');
+is($primary->safe_psql('postgres', q{SET ROLE app; SELECT count(*) FROM dlock_health() WHERE name ~ '^standby '}), 0, 'not every role sees the names');
 is($primary->safe_psql('postgres', q{SET ROLE monitor; SELECT count(*) FROM dlock_health() WHERE name ~ '^standby '}), 1, 'but for a monitor');
 
 #
-# More standbys, and more than one that is required
+# More standbys, and more than one required
 #
 
 my $second = new_standby($primary, 'second');
@@ -110,7 +109,7 @@ set($primary, synchronous_standby_names => q{'standby'});
 until_told($primary, 'failover', qr/^ok/, 'one is enough again');
 
 #
-# A standby that is connected and does not answer
+# A standby that is connected but does not answer
 #
 
 my $receiver = pid_of($standby, 'walreceiver');
@@ -124,7 +123,7 @@ kill 'CONT', $receiver;
 until_told($primary, 'failover', qr/^ok/, 'it goes on');
 
 #
-# The names are set, and the checkpointer does not know yet
+# The names are set, but the checkpointer does not know yet
 #
 
 set($primary, synchronous_standby_names => q{''});
@@ -140,7 +139,7 @@ fails_with(
 	[qr/commits do not wait for a synchronous standby yet/, qr/HINT:  Try again in a moment\./],
 	'require_sync knows that');
 kill 'CONT', $checkpointer;
-until_told($primary, 'failover', qr/^ok/, 'it has heard of it');
+until_told($primary, 'failover', qr/^ok/, 'it knows the setting');
 isnt($primary->safe_psql('postgres', "SET dlock.require_sync = on; SELECT dlock_acquire('in_time', '1h')"), '', 'granted');
 
 #
@@ -169,7 +168,7 @@ until_told($standby, 'failover', qr/^ok: this is a standby, and follows/, 'all i
 like(told($standby, 'versions'), qr/^ok: the last one is \d+; the first one after a promotion leaps by 4294967296 or more$/, 'its versions');
 like(told($standby, 'server'), qr/^ok: standby, timeline 1$/, 'what it is');
 like(told($standby, 'reaper'), qr/^ok: starts when/, 'no reaper');
-is($standby->safe_psql('postgres', q{SET ROLE app; SELECT detail FROM dlock_health() WHERE name = 'receiver'}), 'streaming', 'from where is not for everybody');
+is($standby->safe_psql('postgres', q{SET ROLE app; SELECT detail FROM dlock_health() WHERE name = 'receiver'}), 'streaming', 'not every role sees the host');
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
 until_told($standby, 'replay', qr/^warning: paused; \d+ bytes are received.*pg_wal_replay_resume/, 'replay is paused');
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
@@ -178,7 +177,7 @@ set($standby, primary_conninfo => q{''});
 until_told($standby, 'receiver', qr/^problem: no WAL is streamed from the primary: .*Check primary_conninfo/, 'cut off');
 like(told($standby, 'failover'), qr/^problem: if this standby is promoted, grants can be lost; see: receiver /, 'the verdict');
 
-# Promoted, it is one like the other.
+# After promotion it is a primary like any other.
 $standby->promote;
 like(told($standby, 'server'), qr/^ok: primary, timeline 2, /, 'promoted');
 like(told($standby, 'versions'), qr/of an earlier incarnation; the next one leaps by 4294967296 or more$/, 'the next version leaps');
@@ -188,7 +187,7 @@ $standby->stop;
 $primary->stop('immediate');
 
 #
-# A primary that was put back to an older state, with a standby that was not
+# A primary that was restored to an older state, with a standby that was not
 #
 
 my $now = new_node('now', streaming => 1, conf => "wal_keep_size = '320MB'\n");
@@ -216,7 +215,7 @@ $ahead->stop('immediate');
 $older->stop('immediate');
 
 #
-# What nothing can survive
+# Settings that no failover survives
 #
 
 my $minimal = new_node('minimal', conf => q{
@@ -236,7 +235,7 @@ fails_with(
 	[ qr/"max_wal_senders" is 0/, qr/HINT:  Set max_wal_senders and restart/ ],
 	'require_sync knows that');
 
-# The launcher has the only slot, or none.
+# The launcher has the only worker slot, or none.
 until_told($minimal, 'reaper', qr/^warning: it could not be started, since no worker slot is free: .*Raise max_worker_processes \(now 1\)/, 'no slot for the reaper');
 $minimal->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $minimal->restart;

@@ -1,6 +1,6 @@
-# The wait for a synchronous standby, ended in every way: by the standby, a
-# cancel, a termination, a crash.  What was not confirmed is acknowledged to
-# nobody, and what comes of it is consistent.
+# The wait for a synchronous standby, ended in every way: by the standby, a cancel, a
+# termination, a crash.  Nothing is acknowledged that was not confirmed, and the result is
+# consistent.
 
 use strict;
 use warnings FATAL => 'all';
@@ -30,7 +30,7 @@ sub version_of
 	return $node->safe_psql('postgres', "SELECT version FROM dlock_locks WHERE key = '$key'");
 }
 
-# The process that waits for the standby and is not one of those.
+# The process that waits for the standby and is not in the list.
 sub waiting_pid
 {
 	my (@known) = @_;
@@ -68,13 +68,13 @@ fails_with(
 	$a, "SELECT dlock_acquire('refused')", '55000',
 	[ qr/no synchronous standby confirms commits/, qr/HINT:  Bring the standby back/ ],
 	'no grant without the standby');
-fails_with($a, "CALL dlock_lock('refused')", '55000', [qr/no synchronous standby confirms commits/], 'nor by dlock_lock');
+fails_with($a, "CALL dlock_lock('refused')", '55000', [qr/no synchronous standby confirms commits/], 'dlock_lock grants nothing either');
 my $refused = $d->ask('acquire', 'refused');
 is("$refused->{status} $refused->{sqlstate}", 'not_ready 55000', 'libdlock says so');
 like($refused->{hint}, qr/^Bring the standby back/, 'and what to do');
 is($a->safe_psql('postgres', "SELECT dlock_acquire('held', '1h')"), '', 'what is held is busy, not refused');
 is($a->safe_psql('postgres', "SELECT dlock_check('held', $held)"), 'held', 'a check is answered');
-is($a->safe_psql('postgres', "SELECT dlock_release('freed', $freed)"), 'released', 'so is a release');
+is($a->safe_psql('postgres', "SELECT dlock_release('freed', $freed)"), 'released', 'a release is, too');
 
 # a refresh, and an acquire repeated by the owner, wait
 my $refreshes = client($a, 'refreshes')->start("SELECT dlock_refresh('held', $held) IS NOT NULL");
@@ -84,7 +84,7 @@ until_sync_waits($a, 3);
 
 reconnect($b);
 is($refreshes->answer, 't', 'with the standby the refresh is answered');
-is($repeats->answer, $owned, 'so is the owner');
+is($repeats->answer, $owned, 'the retry of the owner is, too');
 is($d->answer->{status}, 'ok', 'and libdlock');
 $a->poll_query_until('postgres', "SELECT dlock_acquire('granted', '1h') IS NOT NULL") or die 'not granted';
 ok(1, 'and grants are made again');
@@ -107,12 +107,12 @@ $a->stop('immediate');
 $crashed->lost;
 $a->start;
 my $version = version_of($a, 'crashed');
-cmp_ok($version, '>', $held, 'its WAL was written: the grant that nobody heard of is there');
+cmp_ok($version, '>', $held, 'its WAL was written: the grant exists although it was not acknowledged');
 is($a->safe_psql('postgres', "SELECT dlock_acquire('crashed')"), '', 'and is nobody else\'s');
 my $again = client($a, 'again')->start("SELECT dlock_acquire('crashed', '1h', owner => 'me')");
 waiting_pid();
 reconnect($b);
-is($again->answer, $version, 'asked again, its owner hears of it when the standby has it');
+is($again->answer, $version, 'a retry of its owner is acknowledged when the standby has it');
 $a->wait_for_catchup($b);
 is(version_of($b, 'crashed'), $version, 'which it has');
 close_clients($again);
@@ -131,7 +131,7 @@ like($cancelled->said, qr/WARNING:  01000: canceling wait for synchronous replic
 	'with a warning');
 is($a->safe_psql('postgres', "SELECT dlock_check('cancelled', $local)"), 'held', 'it is held here');
 
-# to be sure, refresh: that waits for the standby
+# to be sure, refresh, because that waits for the standby
 my $confirms = client($a, 'confirms')->start("SELECT dlock_refresh('cancelled', $local)");
 my $confirming = waiting_pid();
 
@@ -147,7 +147,7 @@ is($out, '', 'and gets no version');
 my $unheard = version_of($a, 'terminated');
 cmp_ok($unheard, '>', $local, 'the grant is held here');
 
-# libdlock takes neither for an answer
+# libdlock takes neither as an answer
 my $both = conninfo($a, host => $a->host . ',' . $b->host, port => $a->port . ',' . $b->port);
 $d = driver($both);
 $d->send('acquire', 'doubtful', ttl => 600000, timeout => 150000);
@@ -162,7 +162,7 @@ my $doubtful = version_of($a, 'doubtful');
 is($d->events, '', 'nothing has come back');
 
 #
-# The primary crashes in the midst of all that, and the standby is promoted
+# The primary crashes during all that, and the standby is promoted
 #
 
 my $highest = $a->safe_psql('postgres', 'SELECT last_value FROM dlock.versions');

@@ -31,7 +31,7 @@ is("$old $new", 'a b', 'b has taken over');
 #
 
 $ha->until_states('a primary demoted, b wait_primary wait_primary');
-is($ha->ask('b', 'SHOW synchronous_standby_names'), '', 'no standby is waited for any more');
+is($ha->ask('b', 'SHOW synchronous_standby_names'), '', 'commits no longer wait for a standby');
 isnt($ha->ask('b', "SELECT dlock_acquire('alone', '30 min')"), '', 'a grant that this machine alone knows');
 refused_without_standby($ha, 'b', 'cannot grant a lock without a synchronous standby');
 
@@ -48,7 +48,7 @@ my $safe = $ha->ask('b', "SET dlock.require_sync = on;\nSELECT dlock_acquire('sa
 isnt($safe, '', 'with dlock.require_sync, grants again');
 
 #
-# A planned switchover: nobody is lost, and the versions leap again
+# A planned switchover: no server is lost, and the versions leap again
 #
 
 $ha->answer($ha->{monitor_conninfo}, "SELECT pgautofailover.perform_failover('default', 0)");

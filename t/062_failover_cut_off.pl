@@ -1,8 +1,7 @@
-# A primary that is cut off from its synchronous standby, which is promoted:
-# the old one neither grants nor extends, its clients learn in time that they
-# have lost, and coming back it cannot grant anything that counts.  Then a
-# second failover, back to the first server, and a third one that loses the
-# last commits.
+# A primary is cut off from its synchronous standby, which is promoted.  The old primary
+# neither grants nor extends, its clients learn in time that they have lost their locks,
+# and after its return it cannot grant anything that counts.  Then a second failover, back
+# to the first server, and a third one that loses the last commits.
 
 use strict;
 use warnings FATAL => 'all';
@@ -25,7 +24,7 @@ my $a = new_node('a', streaming => 1, conf => "wal_log_hints = on\nwal_keep_size
 my $b = new_standby($a, 'b');
 make_synchronous($a, $b);
 
-# A register that only a holder may change, and that remembers his token.
+# A register that only a holder may change, and that records the holder's token.
 $a->safe_psql(
 	'postgres', q{
 CREATE TABLE register (id int PRIMARY KEY, token bigint, value text);
@@ -55,7 +54,7 @@ sub last_version
 	return $node->safe_psql('postgres', 'SELECT last_value FROM dlock.versions');
 }
 
-# Nothing that would count comes back from this server: all of these wait.
+# This server acknowledges nothing that would count: all of these wait.
 sub grants_nothing
 {
 	my ($node, $token, $what) = @_;
@@ -75,8 +74,8 @@ sub grants_nothing
 my %token;
 $token{long} = $a->safe_psql('postgres', "SELECT dlock_acquire('long', '30 min')");
 
-# One holds k and renews it, one holds it for as long as it takes; both know
-# the old primary only.
+# One client holds k and renews it, and one holds it for the whole time; both know only
+# the old primary.
 my $d = driver(conninfo($a));
 my $lock = $d->ask('acquire', 'renewed', ttl => 4000, renew => 1);
 is($lock->{status}, 'ok', 'held, and renewed');
@@ -102,8 +101,7 @@ SELECT string_agg(key, ' ' ORDER BY key) FROM dlock_locks
 	'k long',
 	'leases last one TTL from the promotion');
 
-# Whoever gets the lock from the new primary comes after the old holder has
-# been told.
+# A client gets the lock from the new primary only after the old holder has been told.
 my $next = client($b, 'next')->start("SELECT dlock_acquire('renewed', '1h', wait => '150s')");
 my @waiting = grants_nothing($a, \%token, 'cut off');
 my $taken = $next->answer;
@@ -112,7 +110,7 @@ is($d->ask('state', 'renewed')->{owner}, 0, 'the old holder knows that it has lo
 is($d->event('lost', 'renewed')->{reason}, 'deadline', 'by its own clock');
 my $asked = $d->ask('acquire', 'new', timeout => 500);
 is($asked->{status}, 'timeout', 'and libdlock gets nothing new there');
-isnt($d->ask('refresh', 'renewed', timeout => 500)->{status}, 'ok', 'nor its old lock');
+isnt($d->ask('refresh', 'renewed', timeout => 500)->{status}, 'ok', 'and does not keep its old lock');
 is(scalar(grep { $_->came_back } @waiting), 0, 'still nothing is acknowledged');
 fails_with($a, "SET dlock.require_sync = on; SELECT dlock_acquire('required')", '55000', [qr/no synchronous standby confirms/], 'with require_sync it says so');
 
@@ -154,7 +152,7 @@ command_ok(
 		'--config-file', $a->data_dir . '/postgresql.conf'
 	],
 	'pg_rewind');
-# pg_rewind brings the configuration of the other one
+# pg_rewind copies the configuration of the other server
 $a->append_conf('postgresql.conf', 'port = ' . $a->port . "\nunix_socket_directories = '" . $a->host . "'\n");
 unlink $a->data_dir . '/postgresql.auto.conf';
 $a->enable_streaming($b);
@@ -163,7 +161,7 @@ make_synchronous($b, $a);
 is( $a->safe_psql('postgres', "SELECT coalesce(string_agg(key, ' '), 'none') FROM dlock_locks WHERE key ~ 'another|^a_'"),
 	'none', 'what was granted there alone is gone');
 $b->wait_for_catchup($a);
-is(register_of($a), "$token{k2}|second", 'so is what was written');
+is(register_of($a), "$token{k2}|second", 'what was written is, too');
 fails_with($a, "SELECT dlock_acquire('x')", '25006', [], 'it is a standby');
 
 #
@@ -200,8 +198,8 @@ my $c = new_standby($a, 'c');
 $a->wait_for_catchup($c);
 cut_off($c);
 
-# The holder that will be lost writes here, and to a store elsewhere that
-# accepts no older token.
+# The holder whose grant will be lost writes here, and to another store, which accepts no
+# older token.
 my %elsewhere = (token => 0, value => 'nothing');
 my $write_elsewhere = sub {
 	my ($token, $value) = @_;
@@ -219,15 +217,15 @@ $a->kill9;
 promote($c);
 
 is(register_of($c), "$token{k2}|third", 'the last write is lost');
-is($c->safe_psql('postgres', "SELECT dlock_check('k', $token{k2})"), 'held', 'so is the release before it: the lease runs on');
+is($c->safe_psql('postgres', "SELECT dlock_check('k', $token{k2})"), 'held', 'the release before it is, too: the lease continues');
 is($c->safe_psql('postgres', "SELECT dlock_acquire('k')"), '', 'and is respected');
-is($c->safe_psql('postgres', "SELECT dlock_release('k', $token{k2})"), 'released', 'its holder has released it once more');
+is($c->safe_psql('postgres', "SELECT dlock_release('k', $token{k2})"), 'released', 'its holder releases it again');
 $token{found} = $c->safe_psql('postgres', "SELECT dlock_acquire('k', '1h')");
 cmp_ok($token{found}, '>', $third_before + $leap / 2, 'no version is repeated');
 $c->safe_psql('postgres', write_register($token{found}, 'found'));
 ok($write_elsewhere->($token{found}, 'found'), 'the new holder writes');
 
-fails_with($c, write_register($token{lost}, 'late'), 'LK001', [], 'the one who was lost is rejected');
+fails_with($c, write_register($token{lost}, 'late'), 'LK001', [], 'the holder whose grant was lost is rejected');
 ok(!$write_elsewhere->($token{lost}, 'late'), 'elsewhere, too');
 is(register_of($c), "$token{found}|found", 'the register is intact');
 is("$elsewhere{token} $elsewhere{value}", "$token{found} found", 'and that elsewhere');

@@ -50,7 +50,7 @@ my $safe = $ha->ask('b', "SET dlock.require_sync = on;\nSELECT dlock_acquire('sa
 isnt($safe, '', 'with dlock.require_sync, grants again');
 
 #
-# A planned switchover: nobody is lost, and the versions leap again
+# A planned switchover: no server is lost, and the versions leap again
 #
 
 $ha->api('b', '/switchover', { leader => 'b', candidate => 'a' });
@@ -59,7 +59,7 @@ is($ha->ask('a', "SELECT dlock_check('safe', $safe)"), 'held', 'switched over: t
 cmp_ok($ha->ask('a', "SELECT dlock_acquire('new')"), '>', $safe + 2**31, 'and the versions have leapt');
 
 #
-# Without synchronous_mode_strict, a leader whose standby is lost goes on alone
+# Without synchronous_mode_strict, a leader that has lost its standby continues alone
 #
 
 $ha->api('a', '/config', { synchronous_mode_strict => JSON::PP::false });

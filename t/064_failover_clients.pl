@@ -1,5 +1,5 @@
-# Clients over a failover of plain streaming replication: psql with a list of
-# hosts, PgBouncer, and what they get from two primaries at once.
+# Clients during a failover of plain streaming replication: psql with a list of hosts,
+# PgBouncer, and what they get from two primaries at once.
 
 use strict;
 use warnings FATAL => 'all';
@@ -25,7 +25,7 @@ my ($port_a, $port_b) = map { $ha->member($_)->{port} } 'a', 'b';
 my $waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 #
-# A list of hosts: whoever accepts writes, wherever in the list
+# A list of hosts: the server that accepts writes, wherever it is in the list
 #
 
 sub served_by { my ($conninfo) = @_; return $ha->answer($conninfo, 'SELECT inet_server_port()'); }
@@ -33,10 +33,10 @@ sub served_by { my ($conninfo) = @_; return $ha->answer($conninfo, 'SELECT inet_
 is(served_by($ha->all_conninfo), $port_a, 'read-write: the primary');
 is(served_by($ha->multi_conninfo([ $port_b, $port_a ], target_session_attrs => 'read-write')),
 	$port_a, 'also behind a standby');
-is(served_by($ha->multi_conninfo([ $port_b, $port_a ])), $port_b, 'without it, whoever comes first');
+is(served_by($ha->multi_conninfo([ $port_b, $port_a ])), $port_b, 'without it, the first server in the list');
 
 #
-# The standby is promoted while the primary lives, and nobody stops that one
+# The standby is promoted while the primary still runs, and nobody stops that one
 #
 
 $ha->ask('a', q{
@@ -52,7 +52,7 @@ $ha->promote('b');
 is($ha->ask('a', 'SELECT pg_is_in_recovery()'), 'f', 'there are two primaries');
 is(served_by($ha->all_conninfo), $port_a, 'read-write finds the stale one');
 
-# what clients of the stale one get
+# what clients of the stale primary get
 my $grant = start_answer($ha->all_conninfo, "SELECT dlock_acquire('contested', '30 min')");
 my $write = start_answer($ha->all_conninfo, q{
 BEGIN;
@@ -63,11 +63,11 @@ SELECT 'done'});
 $ha->until_says('a', "$waiting AND query LIKE '%contested%'", 1);
 ok(1, 'its grant waits');
 $ha->until_says('a', "$waiting AND query LIKE '%invoice%'", 1);
-ok(1, 'so does a write, fenced or not');
+ok(1, 'a write does, too, fenced or not');
 refused_without_standby($ha, 'a', 'could not grant a lock: no synchronous standby confirms commits');
 is($holder->event('lost', 'held')->{reason}, 'deadline', 'the holder is not renewed, and knows that it lost');
 
-# what those of the new one get, which the operator lets go on alone
+# what clients of the new primary get, which the operator lets continue alone
 $ha->commit_alone('b', 1);
 my $contested = $ha->ask('b', "SELECT dlock_acquire('contested', '30 min')");
 cmp_ok($contested, '>', $token + $leap / 2, 'granted by the new one');
@@ -78,11 +78,11 @@ $ha->ask('b', "SET dlock.token = '$paying'; UPDATE invoice SET paid_by = 'new' W
 is(join('', ($grant->('now'))[0], ($write->('now'))[0] =~ /done/), '', 'the stale one has acknowledged nothing');
 
 #
-# The stale one is stopped, rewound, and a standby
+# The stale primary is stopped, rewound, and becomes a standby
 #
 
 $ha->kill9('a');
-is(join('', ($grant->())[0], ($write->())[0] =~ /done/), '', 'nor will it');
+is(join('', ($grant->())[0], ($write->())[0] =~ /done/), '', 'and never will be');
 $holder->finish;
 $ha->revive('a');
 $ha->until_ready('b');
@@ -93,7 +93,7 @@ foreach my $name ('a', 'b')
 }
 
 #
-# The same with asynchronous replication: both grant, and both tell
+# The same with asynchronous replication: both grant, and both report it
 #
 
 $ha->commit_alone('b', 1);
@@ -133,7 +133,7 @@ cmp_ok($client->ask('acquire', 'fresh', timeout => 100000)->{version}, '>', $loc
 unlike($client->events, qr/lost/, 'nothing was lost');
 is($client->finish, '', 'nothing was printed');
 
-# A list of hosts is no help there: it takes them in turn, standbys too.
+# A list of hosts does not help there: PgBouncer uses them in turn, including standbys.
 $ha->revive('a');
 $ha->until_says('a', 'SELECT pg_is_in_recovery()');
 foreach my $name ('a', 'b')

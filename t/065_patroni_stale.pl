@@ -1,5 +1,5 @@
-# Patroni: the leader's Patroni is stopped, its PostgreSQL runs on.  The other
-# one is promoted, so there are two primaries.  Then the stopped one goes on.
+# Patroni: the leader's Patroni is stopped, but its PostgreSQL continues.  The other node
+# is promoted, so there are two primaries.  Then the stopped Patroni continues.
 
 use strict;
 use warnings FATAL => 'all';
@@ -35,11 +35,11 @@ ok(1, 'its grant waits for the standby that it has no more');
 refused_without_standby($ha, 'a', 'could not grant a lock: no synchronous standby confirms commits');
 my $new = start_answer($ha->conninfo('b'), $acquire);
 $ha->until_says('b', $waits, 1);
-ok(1, 'so does that of the new one, until it has a standby');
+ok(1, 'that of the new one does, too, until it has a standby');
 is(join('', ($stale->('now'))[0], ($new->('now'))[0]), '', 'neither is acknowledged');
 
-# Patroni before 3.0.3 with etcd3 may take the leader key back by force, and
-# the new leader is demoted; later ones see that they have lost it.
+# Patroni before 3.0.3 with etcd3 may take the leader key back by force, and the new
+# leader is demoted; later versions see that they have lost it.
 $ha->resume(@stopped);
 my $leader;
 wait_until(
@@ -62,7 +62,7 @@ if ($leader eq 'a')
 	$ha->forget_sync_key;
 }
 
-# Whichever it was: one of the two is told, and what it is told stays true.
+# In either case one of the two reports it, and that stays true.
 $ha->until_ready($leader);
 my ($answer) = $leader eq 'a' ? $stale->() : $new->();
 my ($nothing, $error) = $leader eq 'a' ? $new->() : $stale->();

@@ -1,5 +1,5 @@
-# Short torture runs: the faults happen, the clients get on, and the checker
-# finds nothing.  That the checker would is t/071_checker.pl and t/073.
+# Short torture runs: the faults happen, the clients make progress, and the checker finds
+# nothing.  t/071_checker.pl and t/073 test that the checker finds violations.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,7 +15,7 @@ system_or_bail('make', '-s', '-C', $dir, 'all');
 my $bindir = qx{pg_config --bindir};
 chomp $bindir;
 
-# A run; what its summary says, "what name" => number.
+# Run it; returns what the summary says, "what name" => number.
 sub torture
 {
 	my ($name, @options) = @_;
@@ -45,7 +45,7 @@ sub torture
 	return %summary;
 }
 
-# How often it happened, at least.
+# It happened at least so often.
 sub at_least
 {
 	my ($name, $summary, $least, @what) = @_;

@@ -1,6 +1,5 @@
-# The checker of torture histories, on small ones: finds what is planted, each
-# time under the right name and with the lines that show it, and nothing in what
-# is legal.
+# The checker of torture histories, with small ones: it finds what is planted, each under
+# the right name and with the lines that show it, and it finds nothing in legal histories.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,8 +12,8 @@ use Test::More;
 
 use DlockChecker;
 
-# What every history has is added; a star marks the lines that the minimal
-# history is to have, and it must have no other.
+# The lines that every history has are added.  A star marks the lines of the minimal
+# history, which must have no others.
 
 # The lines of a text, and those with a star.
 sub parse
@@ -68,7 +67,7 @@ sub violates
 	return;
 }
 
-# Both: what differs is in brackets, first the legal one.
+# Both variants: the difference is in brackets, the legal one first.
 sub border
 {
 	my ($property, $name, $text, %params) = @_;
@@ -609,7 +608,7 @@ border('leaks', 'what is left', <<'END');
 END
 
 #
-# What is not a history
+# Files that are not a history
 #
 
 my $good = <<'END';
@@ -669,7 +668,7 @@ foreach my $case (
 	my ($from, $to) = @$case;
 	my ($lines) = parse($good);
 
-	# the client without a beginning is one that parse() does not see
+	# parse() does not see the client that has no beginning
 	if ($to =~ /call 2/) { push @$lines, [ 1700, $to =~ s/^\d+ //r, 'nemesis' ]; }
 	else
 	{
@@ -692,7 +691,7 @@ foreach my $case (
 	like($out, qr/^malformed: \S+:\d+: /, '  and where');
 }
 
-# Of one file; exit status and output
+# Checks one file; returns exit status and output
 sub check_text
 {
 	my ($text, @options) = @_;
@@ -723,7 +722,7 @@ foreach my $arguments ([], ['/nonexistent'], [ PostgreSQL::Test::Utils::tempdir(
 }
 
 #
-# What is told
+# The report
 #
 
 my $twice = join "\n", '0 mode sync', '1 begin 1', '9 end 1',

@@ -1,5 +1,5 @@
-# The models of model/: with everything in, every property holds in every state;
-# with a guard taken out, Spin finds the very property that it is there for.
+# The models of model/: with all guards, every property holds in every state; without a
+# guard, Spin finds a violation of the property that it protects.
 
 use strict;
 use warnings FATAL => 'all';
@@ -11,8 +11,8 @@ use Test::More;
 
 my $folder = "$FindBin::RealBin/../model";
 
-# model/check says that a search was cut short, or was not to be complete, with
-# exit status 2
+# exit status 2 of model/check means that a search was cut short, or was not meant to be
+# complete
 my %said = (0 => 'holds', 1 => 'does not hold', 2 => 'nobody knows');
 
 my %guards;
@@ -34,14 +34,14 @@ foreach my $line (split /\n/, slurp_file("$folder/cases"))
 	$guards{$1}{$2} = 1 if !$holds && $case =~ /^(\w+).* (\w+)$|^(?:\w+)$/;
 }
 
-# every switch that takes a guard out is in the list of cases
+# the list of cases has every switch that removes a guard
 foreach my $model ('dlock', 'wait')
 {
-	my ($list) = slurp_file("$folder/$model.pml") =~ /^ \* Which guard is taken out.*?\n(.*?)^ \*\//ms
+	my ($list) = slurp_file("$folder/$model.pml") =~ /^ \* The guard to remove.*?\n(.*?)^ \*\//ms
 	  or die "no list of guards in $model.pml";
 	my @listed = $list =~ /^ \*\t([A-Z_]+)\t/mg;
 
-	is_deeply([ sort keys %{ $guards{$model} } ], [ sort @listed ], "$model: every guard is taken out once");
+	is_deeply([ sort keys %{ $guards{$model} } ], [ sort @listed ], "$model: every guard is removed once");
 }
 
 done_testing();

@@ -1,6 +1,6 @@
-# The checker of torture histories, on large ones: made by a simulation that does
-# nothing wrong, and then harmed.  Versions are multiples of ten there, so that
-# one in between is new.
+# The checker of torture histories, with large ones: a correct simulation makes them, and
+# then they are damaged.  Versions are multiples of ten there, so that one in between is
+# new.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,8 +15,8 @@ use DlockHistory qw(simulate);
 
 my @at_random = ('--bound-ms', 5000);
 
-# What is known of a history: the operations by key and time, the rows of the
-# register, when there were no faults, who was killed.
+# What is known about a history: the operations by key and time, the rows of the register,
+# when there were no faults, and which clients were killed.
 sub know
 {
 	my (@lines) = @_;
@@ -54,8 +54,8 @@ sub know
 	return \%known;
 }
 
-# Leases that were not released before they ended, or not at all, with the time
-# until which they last at least, and were believed in.
+# Leases that were not released before they ended, or not at all, with the time until
+# which they last at least and were believed in.
 sub leases
 {
 	my ($known) = @_;
@@ -73,7 +73,7 @@ sub leases
 		}
 		elsif ($lease && $op->{kind} ne 'write') { $lease->{more} = 1; }
 	}
-	# the simple ones: nothing but writes, and a release at the end perhaps
+	# the simple ones: only writes, and perhaps a release at the end
 	foreach my $op (grep { $_->{kind} ne 'acquire' && $_->{kind} ne 'write' || $_->{outcome} =~ /open|unknown/ } @{ $known->{ops} })
 	{
 		foreach my $lease (grep { $_->{key} eq $op->{key} } @leases)
@@ -99,7 +99,7 @@ sub leases
 
 sub one_of { return $_[ int rand @_ ] // die 'there is none'; }
 
-# No fault from two seconds before to one after.
+# No fault from two seconds before until one second after.
 sub calm
 {
 	my ($known, $from, $to) = @_;
@@ -113,7 +113,7 @@ my %harm = (
 		my @grants = grep { $_->{outcome} eq 'granted' } @{ $known->{ops} };
 		my %times;
 
-		# not one of an owner who asked again
+		# not that of an owner that asked again
 		$times{ $_->{version} }++ foreach @grants;
 		@grants = grep { $times{ $_->{version} } == 1 } @grants;
 		my $a = one_of(@grants);
@@ -332,7 +332,7 @@ foreach my $seed (1 .. 4)
 		my @harmed = map { [@$_] } @lines;
 		my @show;
 
-		# what a failover may lose is no violation
+		# what a failover may lose is not a violation
 		next if $mode eq 'async' && $property =~ /^(?:overlap|vanish)$/ || $mode eq 'async' && $name =~ /missing|overtaken|too low/;
 		@show = $harm->($known, \@harmed) or next;
 		my @texts = map { "$_->[0] $_->[1]" } @harmed[ grep { $harmed[$_] } @show ];
@@ -349,7 +349,7 @@ foreach my $seed (1 .. 4)
 }
 is(join(' ', grep { !$found{$_} } sort keys %harm), '', 'each kind of harm was done');
 
-# What an asynchronous failover loses is found where nothing may be lost.
+# What an asynchronous failover loses is reported if nothing may be lost.
 my $losses = 0;
 foreach my $seed (11 .. 14)
 {

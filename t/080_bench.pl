@@ -1,5 +1,5 @@
-# The benchmark's own logic: from figures to tables, aims and plots, on figures
-# that are made up; and its load generator, briefly, on a server.
+# The logic of the benchmark: from made-up figures to tables, aims and plots; and its load
+# generator, briefly, against a server.
 
 use strict;
 use warnings FATAL => 'all';
@@ -33,7 +33,7 @@ sub command_output
 
 my %lines;
 
-# Three rounds; the one in the middle counts.
+# Three rounds; the middle one counts.
 sub result
 {
 	my ($section, $group, $label, $clients, $rate, %also) = @_;
@@ -82,15 +82,14 @@ sub write_figures
 	return $folder;
 }
 
-# every fact that a whole run has about itself
+# every fact that a full run records about itself
 fact('about', @$_)
   foreach [ date => '2026-01-01' ], [ commit => 'abc' ], [ postgres => '15.1' ], [ redis => '7.0' ],
   [ etcd => '3.4' ], [ zookeeper => '3.8' ], [ cores => 2 ], [ cpu => 'a <fast> & "good" one' ],
   [ memory_gb => 8 ], [ kernel => '6.1' ], [ filesystem => 'ext4' ], [ load => '0.10' ],
   [ repeats => 3 ], [ seconds => 3 ];
 
-# dlock makes 1200 cycles; 1.2x and 2x are just reached, and 1x of etcd is not
-# more than it
+# dlock makes 1200 cycles; 1.2x and 2x are just reached, and 1x of etcd is not exceeded
 foreach my $n (1, 8, 32, 64)
 {
 	my %rate = (
@@ -182,10 +181,10 @@ append_to_file("$dir/rounds/x.tsv",
 	  [ 'a', 1, 3, 30 ], [ 'b', 1, 3, 10 ], [ 'a', 1, 4, 7 ]);
 is(BenchData->new("$dir/rounds")->ratio('g', 'a', 'b', 1), 2, 'ratios are of one round each');
 
-# what went wrong is told
+# errors are reported
 result('cycles', 'durable', 'dlock', 16, 1, errors => 2, left => 1);
 (undef, $out) = command_output("$root/scripts/bench", '--report', write_figures("$dir/wrong"));
-like($out, qr/Errors: 6\. Locks left behind: 3\./, 'errors and leftovers are told');
+like($out, qr/Errors: 6\. Locks left behind: 3\./, 'errors and leftovers are reported');
 like($out, qr/^durable, 1, 8, 16, .*not measured$/m, 'an aim without its figures');
 push @{ $lines{cycles} }, 'result	durable	dlock	8';
 ($code, undef, $err) = command_output("$root/scripts/bench", '--report', write_figures("$dir/broken"));
@@ -201,8 +200,7 @@ like($err, qr/--only takes one of: cycles try/, 'and which there are');
 # The documentation
 #
 
-# Elements are closed in turn, attributes quoted, and special characters are
-# escaped.
+# Elements are closed in order, attributes are quoted, and special characters are escaped.
 sub well_formed
 {
 	my ($text) = @_;
@@ -253,7 +251,7 @@ like($bars, qr/32 clients, cycles\/s</, 'a panel says what it is');
 like($bars, qr/width="12\.0" height="13" fill="#2f81c7"/, 'bars are as long as they should be');
 ok(-e "$dir/docs/bench/cycles.tsv", 'the figures go with it');
 
-# again from there, as is done when the text of a table changes
+# again from there, as when the text of a table changes
 my ($again) = command_output($^X, "$root/bench/report.pl", "--docs=$dir/docs", "$dir/docs/bench");
 is($again, 0, 'again from the figures that the docs have');
 is(slurp_file("$dir/docs/benchmarks.md"), $docs, 'to the same end');
@@ -309,7 +307,7 @@ cmp_ok(scalar(() = $series =~ /^series\t[\d.]+\t\d+$/mg), '>=', 4, 'throughput o
 # it does not count what it did not get
 $node->safe_psql('postgres', "SELECT dlock_acquire('lock:' || k, '1h') FROM generate_series(0, 9) k");
 my ($value, undef, $complaint) = load(1, 'dlock', '--keys', 10, '--seconds', 0.2);
-is($value->{cycles}, 0, 'busy is no cycle');
+is($value->{cycles}, 0, 'a busy answer does not count as a cycle');
 like($complaint, qr/a lock that should be free was not granted/, 'and is an error');
 is($value->{left}, 10, 'locks that are left are counted');
 load(1, 'nonsense');

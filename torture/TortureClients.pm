@@ -1,4 +1,5 @@
-# The clients of a torture run (client.c): a number each, never used again.
+# The clients of a torture run (client.c).  Each has a number that is never
+# reused.
 
 package TortureClients;
 
@@ -38,7 +39,7 @@ sub start
 	return $number;
 }
 
-# One that is neither stopped nor gone.
+# A client that is neither stopped nor gone.
 sub any
 {
 	my ($self) = @_;
@@ -47,7 +48,7 @@ sub any
 	return @numbers ? $numbers[ int rand @numbers ] : undef;
 }
 
-# kill -9, and another one in its place.
+# kill -9, and start another one in its place.
 sub replace
 {
 	my ($self, $number) = @_;
@@ -77,7 +78,7 @@ sub continue_one
 	return;
 }
 
-# None is to end before it is told.
+# No client must end before it is told to.
 sub look
 {
 	my ($self) = @_;
@@ -91,7 +92,7 @@ sub look
 	return;
 }
 
-# Let all come to an end; those that do not are killed, and named.
+# Let all clients end; those that do not are killed and reported.
 sub finish
 {
 	my ($self, $seconds) = @_;

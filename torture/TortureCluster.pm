@@ -1,18 +1,18 @@
-# The cluster of a torture run: servers, the links between them, and what a
-# manager of high availability does: promote, rewind, attach again.
+# The cluster of a torture run: servers, the links between them, and what a high
+# availability manager does: promote, rewind, attach again.
 #
-# Servers listen on Unix sockets only.  Everybody else reaches them through
+# Servers listen on Unix sockets only.  Everything else reaches them through
 # links (links.c), which have loopback ports that the kernel chose: one for each
-# pair of servers, and one for each group of clients and server.
+# pair of servers, and one for each pair of client group and server.
 #
-# In mode sync the manager keeps to these rules, and so loses nothing that was
+# In mode sync the manager follows these rules, and so loses nothing that was
 # acknowledged:
 #
 #	- {sync} names the standby that may be promoted.  It is set only when the
 #	  primary waits for that standby with every commit, and the standby has all
 #	  that was written before.
-#	- A primary that goes on alone does so only after {sync} was forgotten.
-#	- Who is promoted begins alone, since its old primary is gone.
+# 	- A primary continues alone only after {sync} was cleared.
+# 	- A promoted server begins alone, because its old primary is gone.
 
 package TortureCluster;
 
@@ -28,8 +28,8 @@ use constant GROUPS => 2;    # of clients, with links of their own
 
 sub now { return clock_gettime(CLOCK_MONOTONIC); }
 
-# bindir: of PostgreSQL; programs: where links and nospace.so are; work: a
-# folder with a short name; nodes, mode, clock and disk: what the run is about.
+# bindir: of PostgreSQL; programs: the folder of links and nospace.so; work: a
+# folder with a short name; nodes, mode, clock and disk: the kind of run.
 sub new
 {
 	my ($class, %params) = @_;
@@ -48,7 +48,7 @@ sub new
 # Commands
 #
 
-# Run a command for so many seconds at most: (exit status, what it said).
+# Run a command for at most so many seconds: (exit status, output).
 sub run
 {
 	my ($self, $seconds, @command) = @_;
@@ -88,7 +88,7 @@ sub ask
 	return $status == 0 ? $said : undef;
 }
 
-# Ask until it is so: true, or false after that time.
+# Ask until it is true; false after that time.
 sub until_true
 {
 	my ($self, $seconds, $condition) = @_;
@@ -156,7 +156,7 @@ sub links
 	return;
 }
 
-# Those that clients use to get to a server.
+# The links of clients to a server.
 sub client_links
 {
 	my ($self, $to) = @_;
@@ -164,7 +164,7 @@ sub client_links
 	return map { "g$_$to" } 0 .. GROUPS - 1;
 }
 
-# Those between a server and the others, both ways.
+# The links between a server and the others, in both directions.
 sub node_links
 {
 	my ($self, $node) = @_;
@@ -181,7 +181,7 @@ sub heal_links
 	return;
 }
 
-# Where a group of clients finds the servers, the first one first.
+# Where a group of clients finds the servers, in order.
 sub client_ports
 {
 	my ($self, $group) = @_;
@@ -217,9 +217,9 @@ unix_socket_directories = '$self->{work}/sock/$node'
 port = 5432
 shared_preload_libraries = 'dlock'
 dlock.reap_interval = '100ms'
-# power does not fail here, only processes do
+# only processes fail here, not power
 fsync = off
-# what a killed server leaves, the next start of its folder finds
+# the next start in the folder finds what a killed server leaves
 dynamic_shared_memory_type = mmap
 shared_buffers = '16MB'
 max_connections = 150
@@ -241,7 +241,7 @@ END
 	return;
 }
 
-# Whom the server follows, and whom it waits for.
+# Which server this one follows, and for which it waits.
 sub set_roles
 {
 	my ($self, $node) = @_;
@@ -294,7 +294,7 @@ sub create_standby
 	return;
 }
 
-# The clock and the disk of a server are wrong by these.
+# The faults of a server's clock and disk.
 sub environment
 {
 	my ($self, $node) = @_;
@@ -367,7 +367,7 @@ sub postmaster
 	return $pid;
 }
 
-# A process id may belong to somebody else by now.
+# A process id may have been reused by now.
 sub is_ours
 {
 	my ($pid, $bindir) = @_;
@@ -399,14 +399,14 @@ sub children
 	return @children;
 }
 
-# kill -9 of everything that is the server.
+# kill -9 of all processes of the server.
 sub kill_node
 {
 	my ($self, $node) = @_;
 	my $postmaster = $self->postmaster($node) or return;
 	my @all;
 
-	# stopped, it has no new children while we look
+	# a stopped process starts no new children while we look
 	kill 'STOP', $postmaster;
 	@all = ($postmaster, $self->children($postmaster));
 	kill 'KILL', @all;
@@ -437,7 +437,7 @@ sub standbys
 	return grep { $_ ne $self->{primary} } @{ $self->{names} };
 }
 
-# Wait for the standby with every commit from now on.
+# From now on, wait for the standby with every commit.
 sub make_sync
 {
 	my ($self, $standby) = @_;
@@ -471,7 +471,7 @@ sub make_alone
 	return;
 }
 
-# The standby becomes the primary.  Nobody is told but itself.
+# The standby becomes the primary.  Only the standby itself is told.
 sub promote
 {
 	my ($self, $standby) = @_;
@@ -494,7 +494,7 @@ sub streams
 		$seconds);
 }
 
-# A server becomes a standby of the primary, whatever it was.
+# A server becomes a standby of the primary, whatever it was before.
 sub attach
 {
 	my ($self, $node) = @_;
@@ -523,7 +523,7 @@ sub attach
 	return 'copied';
 }
 
-# Everything as it should be, whatever was done: true, or false.
+# Repair everything, whatever was done: true, or false.
 sub mend
 {
 	my ($self) = @_;
@@ -533,7 +533,7 @@ sub mend
 	foreach my $node (@{ $self->{names} })
 	{
 		$self->set_full($node, 0);
-		# it may be on its way down, or coming up
+		# it may be stopping or starting
 		$self->until_true(
 			60,
 			sub {
@@ -554,7 +554,7 @@ sub mend
 
 		$self->make_sync($standbys[ int rand @standbys ]) or return 0;
 	}
-	# a transaction goes through
+	# a transaction succeeds
 	return defined $self->ask($primary, 'UPDATE alive SET at = clock_timestamp()', 30);
 }
 

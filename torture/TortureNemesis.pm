@@ -1,8 +1,8 @@
-# The nemesis: what can go wrong, one thing after the other.
+# The nemesis: causes faults, one after the other.
 #
-# Each fault is a sub that does it, lets some time pass, and undoes it; in
-# between, clients have accidents of their own.  After each, the cluster is
-# mended before the next.
+# Each fault is a sub that causes it, lets some time pass, and undoes it;
+# meanwhile, clients may fail, too.  The cluster is repaired before the next
+# fault.
 
 package TortureNemesis;
 
@@ -14,7 +14,7 @@ use Time::HiRes qw(sleep);
 
 use TortureCluster;
 
-# name => [ modes, what it is, sub ]
+# name => [ modes, description, sub ]
 my %faults = (
 	'backend-kill' => [ 'sync async', 'kill -9 of a session: the server restarts', \&backend_kill ],
 	'worker-kill' => [ 'sync async', 'kill -9 of the launcher or a reaper', \&worker_kill ],
@@ -61,7 +61,7 @@ sub new
 
 sub microseconds { return int(TortureCluster::now() * 1e6); }
 
-# A line of the history.
+# Write a line of the history.
 sub note
 {
 	my ($self, $line, $at) = @_;
@@ -97,7 +97,7 @@ sub heal
 	return;
 }
 
-# So long, more or less; whatever is due meanwhile is done.
+# Wait about that long; whatever is due meanwhile is done.
 sub pass
 {
 	my ($self, $seconds) = @_;
@@ -132,7 +132,7 @@ sub some
 	return $from + rand($to - $from);
 }
 
-# Pids of the primary, by what they are.
+# Pids of the primary, by type of process.
 sub sessions
 {
 	my ($self, $condition) = @_;
@@ -157,7 +157,7 @@ sub client_kill
 	{
 		my $number = $self->{clients}->any // last;
 
-		# before: what it wrote after this line does not count
+		# before the kill: what the client writes after this line does not count
 		$self->fault('client-kill', "client=$number");
 		$self->{clients}->replace($number);
 		$self->pass(some(0, 0.5));
@@ -191,7 +191,7 @@ sub client_stop
 	return;
 }
 
-# What may happen to clients while something else is wrong.
+# What may happen to clients during another fault.
 sub accident
 {
 	my ($self) = @_;
@@ -249,7 +249,7 @@ sub backend_stop
 	my ($self) = @_;
 	my @pids = $self->sessions("backend_type = 'client backend'");
 
-	# a stopped process may hold what all others need, so not for long
+	# a stopped process may hold what all others need, so stop it only briefly
 	return $self->stop_processes('backend-stop', some(0.5, 3), grep { rand() < 0.3 } @pids);
 }
 
@@ -322,7 +322,7 @@ sub broken_links
 	$self->pass($seconds);
 	$cluster->links('heal', @links);
 	$cluster->links('delay 0', @links) if $command =~ /^delay/;
-	# a connection may have been given up for dead by one side, or not
+	# one side may have given up the connection, or not
 	$cluster->links('reset', @links) if rand() < 0.5;
 	$self->heal($kind, 'link=' . join ',', @links);
 	return;
@@ -372,8 +372,8 @@ sub reset_clients
 # Sessions
 #
 
-# While the standby is away, commits wait for it: then a cancel leaves what is
-# committed here and nowhere else.
+# While the standby is away, commits wait for it.  A cancel then leaves what is
+# committed only here.
 sub strike
 {
 	my ($self, $kind, $function) = @_;
@@ -438,7 +438,7 @@ sub disk_full
 	$self->fault('disk-full', "node=$node");
 	$cluster->set_full($node, 1);
 	$self->pass(some(0.5, 1.5));
-	# until the log needs another file, only tables notice
+	# until the log needs another file, only tables are affected
 	$cluster->ask($node, 'SELECT pg_switch_wal()', 2) if rand() < 0.5;
 	$self->pass(some(0.2, 2));
 	$cluster->set_full($node, 0);
@@ -466,7 +466,7 @@ sub alone
 # Failover
 #
 
-# Promote the standby that may be.  "gone" does away with the old primary,
+# Promote the standby that may be promoted.  "gone" removes the old primary,
 # before or after.
 sub fail_over
 {
@@ -499,11 +499,11 @@ sub fail_over
 	$times{promoted} = microseconds();
 	$self->note("fault promote node=$new mode=sync lost=0", $times{promoted}) unless $async;
 	$params{after}->($old) if $params{after};
-	# what the old primary still acknowledged is lost, too
+	# what the old primary acknowledges from here on is lost, too
 	$self->note("fault promote node=$new mode=async lost=1") if $async;
 	push @{ $self->{failovers} }, \%times;
 
-	# some time with the new primary alone, then the old one comes back
+	# the new primary is alone for some time, then the old one comes back
 	$self->pass(some(0.5, 2));
 	$cluster->kill_node($old);
 	$cluster->heal_links;
@@ -519,7 +519,7 @@ sub failover_kill
 	return $self->fail_over('failover-kill', before => sub { $self->{cluster}->kill_node($_[0]) });
 }
 
-# It is out of everybody's reach, but lives, and its sessions with it.
+# Nothing can reach it, but it runs, and its sessions with it.
 sub failover_cut
 {
 	my ($self) = @_;
@@ -580,8 +580,8 @@ sub mended
 	return;
 }
 
-# One fault after the other, each kind once before any comes again, for so
-# many seconds or faults.
+# One fault after the other, each kind once before any is repeated, for so many
+# seconds or faults.
 sub rage
 {
 	my ($self, $seconds, $count, @kinds) = @_;
@@ -601,7 +601,7 @@ sub rage
 	return;
 }
 
-# of List::Util, it has randomness of its own
+# not List::Util's, which does not use our seed
 sub shuffle
 {
 	my (@list) = @_;
@@ -615,7 +615,7 @@ sub shuffle
 	return @list;
 }
 
-# From here on nothing is wrong.
+# From here on there are no faults.
 sub leave
 {
 	my ($self) = @_;

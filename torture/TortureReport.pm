@@ -1,5 +1,5 @@
-# What came out of a torture run: read from its histories, shown as a table,
-# and written to a file "summary" of lines "what name... value".
+# The results of a torture run: read from its histories, shown as a table, and
+# written to a file "summary" with lines "what name... value".
 
 package TortureReport;
 
@@ -39,7 +39,7 @@ sub read_client
 	return;
 }
 
-# Leaves in {written} what was acknowledged and is not there.
+# Leaves in {written} the acknowledged writes that are missing.
 sub read_final
 {
 	my ($self) = @_;
@@ -68,8 +68,8 @@ sub total
 }
 
 # Milliseconds from each loss of a primary to the first grant by the new one:
-# asked for after the loss, and told after the promotion began.  Not for those
-# whose old primary may still grant.
+# called after the loss, and answered after the promotion began.  Not if the old
+# primary may still grant.
 sub first_grants
 {
 	my ($self, @failovers) = @_;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * check.c
- *	  Checks the history of a torture run: was anything granted twice, did
+ *	  Checks the history of a torture run: was a lock granted twice, or did
  *	  anything that was acknowledged vanish?
  *
  *	  check [OPTION...] FOLDER|FILE...
@@ -66,7 +66,7 @@ number(const char *name, const char *text, int64_t max)
 	return n;
 }
 
-/* What the words mean; returns the first that is no option. */
+/* Parse the options; returns the first argument that is not one. */
 static int
 parse_options(int argc, char **argv)
 {

@@ -15,8 +15,8 @@
  *	  check_final.c		outcome, leaks, and versions over all keys
  *	  check_report.c	violations, and the report
  *
- * torture/README has the format, the properties, and why each check neither
- * raises a false alarm nor misses what it is for.
+ * torture/README describes the format and the properties, and explains why each
+ * check raises no false alarm and misses no violation.
  *
  *-------------------------------------------------------------------------
  */
@@ -83,9 +83,9 @@ typedef struct Op
 	Line		call_line;
 	Line		done_line;
 	int64_t		version;
-	int64_t		base;			/* from when on the TTL counts */
+	int64_t		base;			/* when the TTL began */
 	uint64_t	owner;			/* hash; of a write: its n */
-	int64_t		scratch;		/* of the check that is at work */
+	int64_t		scratch;		/* used by the current check */
 	uint32_t	client;			/* index */
 	uint32_t	number;
 	uint32_t	key;			/* index */
@@ -121,7 +121,7 @@ typedef struct Key
 typedef enum NoteKind
 {
 	NOTE_GONE,					/* the server says that it is lost */
-	NOTE_GAVE_UP,				/* the library says so, for the time is up */
+	NOTE_GAVE_UP,				/* the library says so, because the time is up */
 	NOTE_RENEWED,
 	NOTE_OWNS
 } NoteKind;
@@ -182,7 +182,7 @@ typedef struct FinalCount
 	int64_t		expect;
 } FinalCount;
 
-/* Lines that say what cannot be: an answer twice, or to no question. */
+/* Impossible lines: two answers to a call, or an answer without a call. */
 typedef struct Extra
 {
 	Line		line;
@@ -223,7 +223,7 @@ typedef struct History
 
 typedef struct Options
 {
-	int			limit;			/* violations to be shown, a property */
+	int			limit;			/* violations to show for each property */
 	int64_t		slack_us;
 	int64_t		bound_ms;
 	int			overtake;
@@ -305,7 +305,7 @@ typedef struct Belief
 	Time		to;
 	int64_t		version;
 	Line		ended;			/* why it ends: a line, or 0 */
-	Line		renewed;		/* what it rests on: a line, or the next */
+	Line		renewed;		/* why it holds: a line, or the next */
 	uint32_t	last;
 	uint32_t	grant;
 	uint32_t	client;
@@ -343,8 +343,8 @@ typedef enum Property
 } Property;
 
 /*
- * A violation: begin with the words, add the lines that show it, end.  false:
- * enough of them have been shown, it is only counted.
+ * A violation: begin with the words, add the lines that show it, end.  False if
+ * enough have been shown and this one is only counted.
  */
 extern bool check_violation(Property property, const char *fmt,...) check_printf(2, 3);
 extern void check_show_line(Line line);

@@ -4,10 +4,10 @@
  *	  What the faults mean for the checks: when there was peace, and when an
  *	  acknowledged commit may be lost.
  *
- * A fault of a kind that is ever healed lasts until it is healed, or until
- * the next "healthy".  The others are over as they happen.  After either,
- * there is peace only SETTLE later: the nemesis writes its line and then acts,
- * and what it did takes a while to be noticed.
+ * A fault of a kind that can be healed lasts until it is healed, or until the
+ * next "healthy".  The others end at once.  After either, peace begins only
+ * SETTLE later: the nemesis writes its line before it acts, and the effect takes
+ * a while to be noticed.
  *
  * While there is a "split-brain", and around a promotion that says stale=1, an
  * old primary may answer what needs no commit.
@@ -33,10 +33,10 @@ typedef struct Spans
 	uint32_t	n;
 } Spans;
 
-static Spans trouble;			/* by time, apart from each other */
+static Spans trouble;			/* by time, disjoint */
 static Spans losses;			/* commits of this time may be lost */
 static Spans stales;			/* an old primary may answer */
-static Spans promotions;		/* until the old primary is no more */
+static Spans promotions;		/* until the old primary is gone */
 
 static void
 add(Spans *spans, Time from, Time to)
@@ -152,8 +152,8 @@ first_after(const Spans *spans, Time at)
 }
 
 /*
- * From what led to a promotion until its old primary is no more: the faults
- * of nodes that it is in the midst of, or else all until the next "healthy".
+ * The time from what led to a promotion until its old primary is gone: the
+ * faults of nodes around it, or otherwise all until the next "healthy".
  */
 static void
 find_promotion(uint32_t promotion, Time *from, Time *to)
@@ -225,8 +225,8 @@ any(const Spans *spans, Time from, Time to)
 }
 
 /*
- * Nothing was wrong in all of this time, nor was the server that we spoke
- * with on its way out.
+ * There was no fault in all of this time, and the server that we used was not
+ * about to be replaced.
  */
 bool
 check_calm(Time from, Time to)
@@ -238,14 +238,14 @@ check_calm(Time from, Time to)
 	return !any(&promotions, from, to);
 }
 
-/* May what was acknowledged from here on be unknown to a server by then? */
+/* May a server not know what was acknowledged between these times? */
 bool
 check_may_be_lost(Time from, Time to)
 {
 	return any(&losses, from, to);
 }
 
-/* A promotion loses all that the new primary has not: also what is old. */
+/* A promotion loses all that the new primary does not have, even if it is old. */
 bool
 check_write_may_be_lost(Time called)
 {

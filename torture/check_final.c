@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * check_final.c
- *	  What holds over all keys: every call has one outcome, no version is
- *	  given twice, nothing is left behind.
+ *	  What holds across all keys: every call has one outcome, no version is
+ *	  granted twice, nothing is left behind.
  *
  *-------------------------------------------------------------------------
  */
@@ -98,7 +98,7 @@ first_of(const uint32_t *grants, uint32_t n, int64_t version)
 	return low;
 }
 
-/* The rows at the end know all that was granted. */
+/* The rows at the end reflect all that was granted. */
 static void
 check_final_versions(const uint32_t *grants, uint32_t n)
 {
@@ -139,8 +139,8 @@ check_final_versions(const uint32_t *grants, uint32_t n)
 }
 
 /*
- * The same owner gets the same version again as long as he has it; nobody else
- * ever does, for no key.
+ * The same owner gets the same version again as long as it has the lock.  No
+ * other owner ever does, for any key.
  */
 void
 check_unique(void)

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * check_keys.c
- *	  Key by key, what happened to it in order of time.
+ *	  What happened to each key, in order of time.
  *
- * Keys have nothing to do with each other but that no version is given
- * twice, so each is looked at by itself, and memory is needed for one only.
+ * Keys are independent of each other, except that no version is granted twice.
+ * So each is checked by itself, and memory is needed for only one.
  *
  *-------------------------------------------------------------------------
  */

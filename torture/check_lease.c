@@ -7,12 +7,12 @@
  * A lease is known from the moment that its client was told of the grant.
  * From then on the server keeps it at least until "until": the TTL after the
  * call of the last acquire or refresh that succeeded, or after a later moment
- * that the client names as the base of its TTL.  That is less than what the
- * server grants, which counts from when it works on the call, and so is also
- * what the client may believe.
+ * that the client names as the base of its TTL.  The server's lease ends later,
+ * because it counts from when the server processes the call.  So the client may
+ * believe in the lease until "until".
  *
- * The TTL may change.  While a refresh with a shorter one is under way, or
- * if its outcome is unknown, the shortest counts.
+ * The TTL may change.  While a refresh with a shorter TTL is under way, or if
+ * its outcome is unknown, the shortest TTL counts.
  *
  *-------------------------------------------------------------------------
  */
@@ -38,12 +38,12 @@ typedef struct Lease
 
 	bool		believes;
 	Time		believes_from;
-	Time		stopped;		/* when the client stopped to believe, */
+	Time		stopped;		/* when the client stopped believing, */
 	Line		stopped_line;	/* by a call or a note */
 
 	Time		released;		/* call of the first release that may count */
 	uint32_t	release;
-	Time		gone;			/* somebody was told that it is over */
+	Time		gone;			/* a client was told that it is over */
 	Line		gone_line;
 	bool		reported;
 } Lease;
@@ -57,7 +57,7 @@ static uint32_t *current;		/* those that no later grant has ended */
 static uint32_t ncurrent;
 static uint32_t the_key;
 
-/* what follows the point that is being looked at */
+/* what follows the current point */
 static const Point *following;
 static const Point *following_end;
 
@@ -77,7 +77,7 @@ version_slot(int64_t version)
 	return at;
 }
 
-/* The client's lease of this version, or else anybody's. */
+/* The client's lease of this version, or otherwise that of any client. */
 static Lease *
 find(int64_t version, uint32_t client)
 {
@@ -118,7 +118,7 @@ prepare(uint32_t key)
 	newest_at = INT64_MIN;
 }
 
-/* Lost answers are asked for again, so in bad times an error proves nothing. */
+/* Requests are repeated after lost answers, so without peace an error proves nothing. */
 static bool
 may_count(const Op *op)
 {
@@ -180,7 +180,7 @@ keep_until(Lease *lease, Time at, Time until, uint32_t last, Line renewed)
 		return;
 	if (lease->believes && lease->until < at)
 	{
-		/* it had given up hope in between */
+		/* it believed nothing in between */
 		add_belief(lease, lease->until);
 		lease->believes_from = at;
 	}
@@ -238,8 +238,8 @@ show_lease(const Lease *lease)
 }
 
 /*
- * Was a release called by then, other than this one?  Of those of this very
- * microsecond some may be yet to come.
+ * Was a release called by then, other than this one?  Some that have the same
+ * microsecond may still follow.
  */
 static bool
 was_released(const Lease *lease, Time by, uint32_t self)
@@ -260,8 +260,8 @@ was_released(const Lease *lease, Time by, uint32_t self)
 }
 
 /*
- * Somebody was told, or could see, between "called" and "done" that the lease
- * is over; we knew then that it lasts until "until".
+ * A client was told, or could see, between "called" and "done" that the lease
+ * is over, although it was known to last until "until".
  */
 static bool
 vanished(Lease *lease, Time called, Time done, Time until, uint32_t self,
@@ -300,7 +300,7 @@ is_gone(Lease *lease, Time at, Line line)
 	lease->gone_line = line;
 }
 
-/* The lease was there for an operation. */
+/* An operation found the lease. */
 static void
 is_there(Lease *lease, uint32_t i)
 {
@@ -345,7 +345,8 @@ check_order(uint32_t i)
 	if (op->scratch != NONE)
 	{
 		before = &history.ops[op->scratch];
-		/* a stale primary goes on with its old versions, which are far behind */
+
+		/* a stale primary continues with its old versions, far behind */
 		if (before->version > op->version &&
 			!(before->version - op->version >= (int64_t) 1 << 31 &&
 			  check_may_be_lost(before->called, op->done)) &&
@@ -392,7 +393,7 @@ end_earlier(uint32_t i)
 			current[n++] = current[j];
 			continue;
 		}
-		/* if both believe, it is for check_overlap.c */
+		/* if both believe, check_overlap.c reports it */
 		if (!lease->believes || is_dead(lease->client, op->done) ||
 			is_dead(op->client, op->done) || op->done >= op->base + (Time) op->ttl * 1000)
 			vanished(lease, op->called, op->done, lease->until, i,
@@ -445,7 +446,7 @@ granted(uint32_t i)
  * One point in time
  */
 
-/* An acquire that may renew what its owner has, though nobody was told. */
+/* An acquire that may renew the lock of its owner without an answer. */
 static void
 acquire_called(uint32_t i)
 {

@@ -3,9 +3,9 @@
  * check_overlap.c
  *	  No two clients believe at the same time that they hold one key.
  *
- * The beliefs of a key are swept in order of their beginning.  All that must
- * be remembered of those before is the one that lasts longest, and the one
- * that lasts longest of another grant than that.
+ * The beliefs of a key are read in order of their beginning.  Of the earlier
+ * ones, only two need to be remembered: the one that lasts longest, and the one
+ * of another grant that lasts longest.
  *
  *-------------------------------------------------------------------------
  */
@@ -43,7 +43,7 @@ same(const Belief *a, const Belief *b)
 	return a->version == b->version && a->client == b->client;
 }
 
-/* How the first comes to believe beyond the beginning of the second. */
+/* Why the first still believes after the beginning of the second. */
 static void
 show_first(const Belief *belief)
 {
@@ -54,7 +54,7 @@ show_first(const Belief *belief)
 	check_show_line(belief->ended);
 }
 
-/* How the second comes to believe. */
+/* Why the second believes. */
 static void
 show_second(const Belief *belief)
 {
@@ -78,7 +78,7 @@ violates(uint32_t key, const Belief *a, const Belief *b)
 		called = history.ops[b->grant].called;
 	if (to - b->from <= options.slack_us || check_may_be_lost(called, b->from))
 		return false;
-	/* the end of a connection ends a session's lock, before the client knows */
+	/* the end of a connection ends a session lock before the client knows */
 	if ((a->session || b->session) && !check_calm(called, b->from))
 		return false;
 	if (check_violation(OVERLAP, "Clients %lld and %lld both believed that they held key %.*s, for %lld us"
@@ -113,7 +113,7 @@ check_overlap(uint32_t key)
 		const Belief *belief = &beliefs[i];
 		const Belief *rival = longest != NULL && same(longest, belief) ? other : longest;
 
-		/* once a pair will do */
+		/* report each pair once */
 		if (rival != NULL && rival->to > belief->from &&
 			!(reported != NULL && (same(reported, belief) || same(reported, rival))) &&
 			violates(key, rival, belief))

@@ -97,7 +97,7 @@ word_number(int i, int64_t max)
 	return number;
 }
 
-/* All words from here on must be fields. */
+/* All remaining words must be fields. */
 static void
 only_fields(int first)
 {
@@ -201,7 +201,7 @@ find_op(int *kind)
 		return NULL;
 	index = check_client_index(client);
 	client_line(index);
-	/* first the index: the array may move */
+	/* take the index first, because the array may move */
 	index = check_op_index(index, (uint32_t) number, true);
 	return &history.ops[index];
 }
@@ -306,7 +306,7 @@ parse_note(void)
 	note.version = need_number("version", 0, INT64_MAX);
 	if (is(word(1), "lost"))
 	{
-		/* what the server said ends a lease, what the library thinks does not */
+		/* a lease ends if the server says so, not if the library assumes it */
 		reason = need("reason");
 		note.kind = is(reason, "expired") || is(reason, "forced") ||
 			is(reason, "preempted") ? NOTE_GONE : NOTE_GAVE_UP;

@@ -3,10 +3,9 @@
  * check_read.c
  *	  Reads a history into memory: files, names, operations.
  *
- * Files are mapped and stay so: a line is shown from where it is, and names
- * are kept as pointers.  What is kept of an operation is one struct Op for
- * its two lines; that, and an index a key, is nearly all the memory that is
- * used, about 50 bytes a line.
+ * Files stay mapped: lines are shown from the mapping, and names are kept as
+ * pointers.  An operation is kept as one struct Op for its two lines.  These and
+ * one index for each key take nearly all of the memory, about 50 bytes per line.
  *
  *-------------------------------------------------------------------------
  */
@@ -83,7 +82,7 @@ check_grow(void *array, uint32_t n, size_t size)
 	}
 }
 
-/* FNV-1a, with the bits mixed once more */
+/* FNV-1a, with a final mixing step */
 uint64_t
 check_hash(uint64_t seed, const char *at, size_t len)
 {
@@ -192,7 +191,7 @@ check_client_index(int64_t number)
 	return clients.slots[at] = history.nclients++;
 }
 
-/* An operation is there from the first of its lines on, whichever it is. */
+/* An operation is created by its first line, whichever that is. */
 uint32_t
 check_op_index(uint32_t client, uint32_t number, bool add)
 {
@@ -422,7 +421,7 @@ check_read_path(const char *path)
 }
 
 /*
- * What only shows when all has been read, and the indexes
+ * Checks that need the whole history, and the indexes
  */
 
 static int

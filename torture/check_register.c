@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * check_register.c
- *	  The register at the end: each write that was acknowledged is there
- *	  once, none that was refused is, and no old token came after a new one.
+ *	  The register at the end: each acknowledged write is there once, no
+ *	  refused write is, and no old token comes after a newer one.
  *
- * The number n of a row was given under a lock, so it tells the order of the
+ * The number n of a row was assigned under a lock, so it shows the order of the
  * writes.  A write came later than its own call and that of each write before
- * it.  Of these calls the last counts: if a newer grant had been acknowledged
- * before it, then either the token of that write is too old, or that of a
- * later row is older than its.
+ * it.  Of these calls the last counts: if a newer grant was acknowledged before
+ * it, then either the token of that write is too old, or a later row has an
+ * older token than that write.
  *
  *-------------------------------------------------------------------------
  */
@@ -97,7 +97,7 @@ report_write(const char *what, uint32_t write, const Row *row)
 	check_violation_end();
 }
 
-/* Whose row is it, and may it be there? */
+/* Which write made the row, and may it be there? */
 static void
 check_row(uint32_t i)
 {

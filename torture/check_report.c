@@ -3,8 +3,8 @@
  * check_report.c
  *	  Violations as they are found, and the report at the end.
  *
- * A violation is told in words, followed by the lines that it takes to see
- * it, in order of time and with the faults in between.
+ * A violation is described in words, followed by the lines that show it, in
+ * order of time and with the faults in between.
  *
  *-------------------------------------------------------------------------
  */
@@ -104,7 +104,7 @@ check_violation_end(void)
 	if (nshown == 0)
 		return;
 	qsort(shown, nshown, sizeof(Line), compare);
-	/* what is read at the end is not the end of what happened */
+	/* the final reads are not the end of what happened */
 	for (n = nshown; n > 1 && is_final(shown[n - 1]);)
 		n--;
 	if (n > 1)

@@ -6,8 +6,8 @@
  *
  * An acquire that waits without limit waits as long as others hold the key.
  * It starves if nothing happens to the key for longer than any lease lasts.
- * A request whose answer was lost may yet be granted, and then nobody knows
- * of its lease; each of them may take that time once.
+ * A request whose answer was lost may still be granted, and then nobody knows
+ * its lease.  Each such request may take that time once.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,7 +26,7 @@ typedef struct Waiter
 	uint32_t	op;
 	int			overtaken;
 	Time		since;
-	uint32_t	first[SHOWN];	/* who overtook it, and */
+	uint32_t	first[SHOWN];	/* those that overtook it, and */
 	uint32_t	last;
 } Waiter;
 
@@ -103,7 +103,7 @@ overtakes(Waiter *waiter, uint32_t i)
 
 	if (peace == NEVER || op->priority > waits->priority || op->owner == waits->owner)
 		return;
-	/* it may have to find out that its server is gone, and ask another */
+	/* it may have to notice that its server is gone, and ask another */
 	if (peace != INT64_MIN && peace + options.bound_ms * 1000 > since)
 		since = peace + options.bound_ms * 1000;
 	if (since != waiter->since)
@@ -164,7 +164,7 @@ look_at_waiters(uint32_t i)
  * Waits without limit
  */
 
-/* How long may a key be left alone from this time on? */
+/* How long may nothing happen to a key from this time on? */
 static Time
 longest_lease(uint32_t key, Time from)
 {

@@ -1,18 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * client.c
- *	  A client of a torture run: uses locks at random, and writes down what
- *	  it asked, what it was told, and what it believes.
+ *	  A client of a torture run: uses locks at random, and records its
+ *	  requests, the answers, and what it believes.
  *
  *	  client NUMBER SEED HISTORY PORT[,PORT...] MORE
  *
- * PORTs are where the servers are found on 127.0.0.1, MORE is what else the
- * connection string has.  SIGTERM makes it finish what it does, release what
- * it holds, and end.
+ * PORTs are the ports of the servers on 127.0.0.1, MORE is the rest of the
+ * connection string.  On SIGTERM it finishes what it does, releases what it
+ * holds, and exits.
  *
- * It is a good client most of the time, but now and then lets a lock expire,
- * sleeps through its lease, or writes with the token of a lock that it has
- * lost: the fence must not let that through.
+ * Most of the time it behaves correctly.  Sometimes it lets a lock expire, sleeps
+ * through its lease, or writes with the token of a lock that it has lost, which
+ * the fence must reject.
  *
  *-------------------------------------------------------------------------
  */
@@ -37,14 +37,14 @@
 #define KEY_SIZE 16
 #define WATCH_MS 100
 
-/* A lock that we hold, or held and have not given up yet. */
+/* A lock that we hold, or have lost and not closed yet. */
 typedef struct Slot
 {
 	dlock_lock *lock;			/* NULL: free */
 	char		key[KEY_SIZE];
 	int64_t		version;
 	bool		session;
-	int64_t		base;			/* when its TTL began, as far as it was told */
+	int64_t		base;			/* when its TTL began, as far as we know */
 	int			asked;			/* to yield; atomic */
 } Slot;
 
@@ -66,7 +66,7 @@ static OldToken old_tokens[OLD_TOKENS];
 static int	nold;
 static uint64_t state;
 
-/* splitmix64: what comes depends on the seed alone */
+/* splitmix64: the sequence depends only on the seed */
 static uint64_t
 next_random(void)
 {
@@ -117,7 +117,7 @@ on_event(const dlock_event *event, void *arg)
 }
 
 /*
- * From when on the TTL counts.  The library tells what is left to its local
+ * When the TTL began.  The library reports the time left until its local
  * deadline, which is at nine tenths, in whole milliseconds.  0: nothing left.
  */
 static int64_t
@@ -129,7 +129,7 @@ base_of(const dlock_lock *lock)
 	return left > 0 ? now + (left - 1) * 1000 - dlock_ttl_ms(lock) * 9 / 10 * 1000 : 0;
 }
 
-/* Renewals of the library are no calls of ours; write them down, too. */
+/* Renewals by the library are not calls of ours; record them, too. */
 static void *
 watch(void *arg)
 {
@@ -155,7 +155,7 @@ watch(void *arg)
 	return NULL;
 }
 
-/* What an operation that has no outcome of its own comes to. */
+/* The outcome of an operation that got no proper answer. */
 static void
 done_otherwise(long number, const char *what, dlock_status status, const dlock_error *err)
 {
@@ -208,7 +208,8 @@ do_acquire(Slot *slot)
 		others = others || slots[i].lock != NULL;
 
 	dlock_options_init(&options);
-	/* no grant is taken without notice: a belief would not end with it */
+
+	/* never preempted without notice, which would not end our belief */
 	options.cleanup_ms = 60000;
 	if (kind < 50)
 		snprintf(key, sizeof(key), "hot%d", below(HOT_KEYS));
@@ -231,7 +232,7 @@ do_acquire(Slot *slot)
 	options.ttl_ms = 1000 + 500 * below(7);
 	options.renew = chance(60);
 	options.wait_ms = chance(40) ? 0 : 50 + below(chance(20) ? 4000 : 800);
-	/* two that wait without limit for what the other has would wait forever */
+	/* two clients that wait without limit for each other would wait forever */
 	if (!others && chance(3))
 		options.wait_ms = -1;
 	snprintf(owner, sizeof(owner), "c%d-%ld", client, number);
@@ -273,7 +274,7 @@ do_refresh(Slot *slot)
 	dlock_error err;
 	long		number = ++op;
 
-	/* never shorter: the server's view must not end before ours */
+	/* never shorter: the server's lease must not end before ours */
 	int64_t		ttl = dlock_ttl_ms(slot->lock);
 	dlock_status status;
 
@@ -321,7 +322,7 @@ do_write(const char *key, int64_t version, const dlock_lock *lock)
 	int			pause = 0;
 	bool		early = chance(70);
 
-	/* with the fence, past the lease: nobody can have it until we are done */
+	/* fenced, beyond the lease: nobody can get the lock until we are done */
 	if (lock != NULL && chance(8))
 		pause = (int) dlock_left_ms(lock) * 10 / 9 + below(1000);
 	else if (chance(20))
@@ -347,7 +348,7 @@ do_write(const char *key, int64_t version, const dlock_lock *lock)
 	}
 }
 
-/* Use a lock as a program does that has no fence. */
+/* Use a lock as a program without a fence does. */
 static void
 do_use(const Slot *slot)
 {
@@ -389,7 +390,8 @@ step(void)
 	else if (what < 50)
 		do_refresh(slot);
 	else if (what < 85 || (what < 88 && slot->session))
-		do_release(slot);		/* without, the end of its connection does it */
+		do_release(slot);		/* without it, the end of its connection does
+								 * that */
 	else if (what < 88)
 		drop(slot);
 	else if (what < 89)
@@ -477,7 +479,7 @@ main(int argc, char **argv)
 			do_release(&slots[i]);
 	register_close();
 
-	/* the watcher uses no lock any more, and ends with us */
+	/* the watcher no longer uses a lock, and ends with us */
 	pthread_mutex_lock(&mutex);
 	dlock_close(handle);
 	history(now_us(), "end %d", client);

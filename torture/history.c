@@ -3,8 +3,8 @@
  * history.c
  *	  Writing a history.
  *
- * A line is one write(2) to a file opened with O_APPEND, so that threads need
- * no lock, and whoever is killed leaves whole lines.
+ * A line is one write(2) to a file opened with O_APPEND, so threads need no
+ * lock, and a killed process leaves only whole lines.
  *
  *-------------------------------------------------------------------------
  */
@@ -45,7 +45,7 @@ history(int64_t at, const char *fmt,...)
 	va_start(args, fmt);
 	n += vsnprintf(line + n, sizeof(line) - (size_t) n, fmt, args);
 	va_end(args);
-	/* a line that is missing would make a liar of the checker */
+	/* a missing line would make the checker wrong */
 	if (n + 1 >= (int) sizeof(line))
 		abort();
 	line[n++] = '\n';

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-/* CLOCK_MONOTONIC in microseconds: one clock for all who write */
+/* CLOCK_MONOTONIC in microseconds: one clock for all processes */
 extern int64_t now_us(void);
 
 extern int	history_open(const char *path);

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154	# variables of scripts/lib.sh
-# What scripts/torture and scripts/soak share, on top of scripts/lib.sh.
+# Common parts of scripts/torture and scripts/soak, on top of scripts/lib.sh.
 
 torture_build() {
 	local log=$work/log/build.log

@@ -3,16 +3,16 @@
  * links.c
  *	  The network of a torture run: relays that can be cut, without root.
  *
- * Each link listens on a loopback port of its own and forwards to a server's
- * Unix socket.  Commands come in by lines, and each is answered by a line:
+ * Each link listens on its own loopback port and forwards to a server's Unix
+ * socket.  Each line of input is a command, which is answered by one line:
  *
  *	  add NAME PATH		a new link; the answer is its port
  *	  cut NAME			a black hole: connections stay open, nothing passes
  *	  heal NAME			what was held back passes again
- *	  reset NAME		connections are reset; new ones are taken
- *	  delay NAME MS		each piece is held back for so long
+ *	  reset NAME		connections are reset; new ones are accepted
+ *	  delay NAME MS		each piece is held back for that long
  *
- * Ends with its input.
+ * It exits at the end of its input.
  *
  *-------------------------------------------------------------------------
  */
@@ -47,14 +47,14 @@ typedef struct Link
 	struct Pair *pairs;
 } Link;
 
-/* One direction of a connection is what comes from this side. */
+/* One direction of a connection: what this side sends. */
 typedef struct Side
 {
 	struct Pair *pair;
 	int			fd;
 	bool		connecting;
-	bool		ended;			/* its peer sends no more */
-	bool		told;			/* and the other side knows */
+	bool		ended;			/* its peer has stopped sending */
+	bool		told;			/* and the other side has been told */
 	uint32_t	events;			/* that epoll looks for; 0: none */
 	char	   *data;			/* on the way to the other side */
 	size_t		len;
@@ -99,7 +99,7 @@ other(Side *side)
 	return &side->pair->sides[side == &side->pair->sides[0]];
 }
 
-/* With no events at all, epoll would still tell of errors, again and again. */
+/* With no events at all, epoll would still report errors again and again. */
 static void
 look_for(Side *side, uint32_t events)
 {
@@ -207,7 +207,7 @@ pass_on(Side *from)
 	}
 }
 
-/* Go on with a connection, or end it. */
+/* Continue with a connection, or end it. */
 static void
 advance(Pair *pair)
 {
@@ -370,7 +370,7 @@ obey(char *line)
 	fflush(stdout);
 }
 
-/* What our input has; false at its end. */
+/* Read commands; false at the end of the input. */
 static bool
 read_commands(void)
 {
@@ -395,7 +395,7 @@ read_commands(void)
 	return used < sizeof(buffer) - 1;
 }
 
-/* What was held back and is due now; when to look again, or -1. */
+/* Send what is due now; returns when to look again, or -1. */
 static int
 held_back(void)
 {
@@ -425,7 +425,7 @@ held_back(void)
 	return next < 0 ? -1 : (int) (next - now);
 }
 
-/* Is it a link, and not a side? */
+/* Is it a link rather than a side? */
 static Link *
 link_of(const void *source)
 {
@@ -448,7 +448,7 @@ main(void)
 		return 1;
 	for (;;)
 	{
-		/* one at a time: an event may close what another one is about */
+		/* one at a time, because an event may close what another one is about */
 		int			n = epoll_wait(epoll_fd, &event, 1, held_back());
 
 		if (n < 0 && errno != EINTR)

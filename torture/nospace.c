@@ -3,9 +3,9 @@
  * nospace.c
  *	  A disk that is full while a file exists, for LD_PRELOAD.
  *
- * NOSPACE_DIR is the folder that is full, NOSPACE_FLAG the file.  What makes
- * a file there larger fails with ENOSPC; what overwrites does not, as on most
- * file systems.
+ * NOSPACE_DIR is the folder that is full, NOSPACE_FLAG the file.  A call that
+ * makes a file there larger fails with ENOSPC; one that overwrites does not, as
+ * on most file systems.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,7 +26,7 @@
 	if (real == NULL) \
 		*(void **) &real = dlsym(RTLD_NEXT, #name)
 
-/* Would it make a file of that folder larger?  Offset -1: where it stands. */
+/* Would it make a file in that folder larger?  Offset -1: the current one. */
 static bool
 full(int fd, off_t offset, size_t size)
 {

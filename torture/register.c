@@ -3,16 +3,16 @@
  * register.c
  *	  The fenced register: what the locks of a torture run protect.
  *
- * For each key there is a row in table register, a counter and the token that
- * moved it last, and in table journal a row for each time that it was moved.
- * Both are written in one transaction after dlock_fence(), on a connection of
- * our own, as a program would that uses libdlock for its locks.
+ * For each key there is a row in table register, with a counter and the token
+ * that advanced it last, and a row in table journal for each time that it was
+ * advanced.  Both are written in one transaction after dlock_fence(), on a
+ * separate connection, as a program does that uses libdlock for its locks.
  *
- * Everything has a deadline: the network between may be a black hole.  The
- * outcome is told as it is.  A transaction whose COMMIT was never sent did
- * nothing.  One whose COMMIT got no answer, or got one with the warning that
- * the wait for the synchronous standby was cancelled, may or may not be there
- * after a failover.
+ * Everything has a deadline, because the network may be a black hole.  The
+ * outcome is reported as it is.  A transaction whose COMMIT was never sent did
+ * nothing.  If its COMMIT got no answer, or one with the warning that the wait
+ * for the synchronous standby was cancelled, it may or may not exist after a
+ * failover.
  *
  *-------------------------------------------------------------------------
  */
@@ -33,7 +33,7 @@
 static int	ports[MAX_SERVERS];
 static int	nports;
 static const char *conninfo_more = "";
-static int	server;				/* the one that took us last */
+static int	server;				/* the one that accepted us last */
 static PGconn *conn;
 static bool warned;
 
@@ -119,7 +119,8 @@ connected(void)
 }
 
 /*
- * One statement.  The result, or NULL: no answer, and no connection any more.
+ * Run one statement.  Returns the result, or NULL if there was no answer and the
+ * connection is gone.
  */
 static PGresult *
 ask(const char *sql, int nparams, const char *const *params)
@@ -145,7 +146,8 @@ ask(const char *sql, int nparams, const char *const *params)
 		next = PQgetResult(conn);
 		if (next == NULL)
 			return result;
-		/* the first tells why; what follows is that the connection is gone */
+
+		/* the first says why; later ones only say that the connection is gone */
 		if (result == NULL)
 			result = next;
 		else
@@ -153,7 +155,7 @@ ask(const char *sql, int nparams, const char *const *params)
 	}
 }
 
-/* Did it go well?  If not, sqlstate says why. */
+/* Did it succeed?  If not, sqlstate says why. */
 static bool
 good(const PGresult *result, char *sqlstate)
 {
@@ -196,7 +198,7 @@ prepare(const char *key, int64_t version, int client, long op, int pause_ms,
 	if (!done)
 		return false;
 
-	/* the fence alone keeps others away now: no row of ours is locked yet */
+	/* only the fence keeps others away now: we have locked no row yet */
 	if (pause_ms > 0)
 		poll(NULL, 0, pause_ms);
 

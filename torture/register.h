@@ -16,14 +16,14 @@ typedef enum RegisterOutcome
 	REGISTER_OK,
 	REGISTER_FENCED,			/* LK001: nothing was written */
 	REGISTER_ERROR,				/* nothing was written, for another reason */
-	REGISTER_UNKNOWN			/* the answer to COMMIT is not to be had */
+	REGISTER_UNKNOWN			/* there is no answer to COMMIT */
 } RegisterOutcome;
 
-/* The servers: loopback ports, and what else the connection string has. */
+/* The servers: loopback ports, and the rest of the connection string. */
 extern void register_servers(const int *ports, int n, const char *more);
 
 /*
- * One transaction: fence, count, note in the journal.  Pauses for fence_ms
+ * One transaction: fence, count, record in the journal.  Pauses for fence_ms
  * after the fence, and for commit_ms before the commit.
  */
 extern RegisterOutcome register_write(const char *key, int64_t version, int client, long op,

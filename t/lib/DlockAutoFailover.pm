@@ -14,7 +14,7 @@ use PostgreSQL::Test::Utils;
 use DlockHa;
 use DlockTest qw(wait_until);
 
-# Settings of the monitor, as docs/failover.md recommends them.
+# Settings of the monitor, as docs/failover.md recommends.
 our %tuned = (
 	'pgautofailover.health_check_period' => 1000,
 	'pgautofailover.health_check_timeout' => 1000,
@@ -34,7 +34,7 @@ sub missing
 	  : 'the extension pgautofailover is not there for this PostgreSQL';
 }
 
-# Monitor and nodes, with dlock in database postgres, and synchronous.
+# Monitor and nodes, synchronous, with dlock in database postgres.
 sub new
 {
 	my ($class, %params) = @_;
@@ -115,7 +115,7 @@ sub start_manager
 
 sub revive { my ($self, $name) = @_; $self->start_manager($self->member($name)); return; }
 
-# What the monitor has assigned and been told: "a primary primary, b ...".
+# What the monitor has assigned, and what it has been told: "a primary primary, b ...".
 sub states
 {
 	my ($self) = @_;
@@ -124,8 +124,7 @@ sub states
 		"SELECT string_agg(nodename || ' ' || reportedstate || ' ' || goalstate, ', ' ORDER BY nodename) FROM pgautofailover.node");
 }
 
-# Wait until the other one could take over from this one: before that, nobody
-# is promoted.
+# Wait until the other node could take over from this one; before that, none is promoted.
 sub until_ready
 {
 	my ($self, $primary) = @_;

@@ -1,14 +1,14 @@
-# PgBouncer, on a socket in a folder of its own; in transaction mode unless
-# another mode is given.
+# PgBouncer, on a socket in its own folder; in transaction mode unless another mode is
+# given.
 #
 #   my $bouncer = DlockBouncer->new(user => $name, target => 'host=... port=...');
 #   $bouncer->folder, $bouncer->port
 #   $bouncer->reload($other_target);
 #
-# Whoever comes is logged in as that user.  It ends with the object.
+# Every client is logged in as that user.  PgBouncer ends with the object.
 #
 # From here on the clients of this test speak protocol 3.0.  PgBouncer 1.18 does not
-# negotiate, and the libpq of PostgreSQL 19 offers 3.9999 to find out who does not.
+# negotiate, and libpq of PostgreSQL 19 offers 3.9999 to find such servers.
 
 package DlockBouncer;
 

@@ -15,7 +15,7 @@ our @EXPORT = qw(check run_check);
 my ($source) = grep { -f "$_/check.c" } map { "$_/torture" } '.', '..';
 system_or_bail('make', '-s', '-C', $source, 'check');
 
-# Runs the checker on lines [time, text, file]; exit status and output.
+# Runs the checker on lines [time, text, file]; returns exit status and output.
 sub check
 {
 	my ($lines, @options) = @_;
@@ -25,7 +25,7 @@ sub check
 	return run_check(@options, $folder);
 }
 
-# There are hundreds of runs, too many for IPC::Run's manners.
+# There are hundreds of runs, and IPC::Run would be too slow.
 sub run_check
 {
 	my (@arguments) = @_;

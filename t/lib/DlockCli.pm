@@ -35,7 +35,7 @@ sub dlock_program
 	return $program;
 }
 
-# The server that dlock talks to from here on, unless it is told otherwise.
+# The server that dlock connects to from here on, unless it is told otherwise.
 sub server_is
 {
 	my ($node) = @_;
@@ -44,10 +44,10 @@ sub server_is
 	return;
 }
 
-# For those who run it themselves.
+# For tests that run it themselves.
 sub dlock_env { return %env; }
 
-# Run it: exit code (or 128 + signal), stdout, stderr.
+# Run it; returns exit code (or 128 + signal), stdout, stderr.
 sub dlock
 {
 	my @args = @_;
@@ -70,7 +70,7 @@ sub code_of
 	return $status & 127 ? 128 + ($status & 127) : $status >> 8;
 }
 
-# Exit code, and patterns of stdout and stderr.
+# Check the exit code, and stdout and stderr against patterns.
 sub dlock_is
 {
 	my ($args, $code, $stdout, $stderr, $what) = @_;
@@ -96,7 +96,7 @@ sub dlock_json_code
 
 sub dlock_json { return (dlock_json_code(@_))[0]; }
 
-# In the background.
+# Run it in the background.
 sub start_dlock
 {
 	my @args = @_;
@@ -112,7 +112,7 @@ sub start_dlock
 	return $run;
 }
 
-# Wait for its end: exit code, stdout, stderr.
+# Wait for its end; returns exit code, stdout, stderr.
 sub end_dlock
 {
 	my ($run) = @_;
@@ -122,7 +122,7 @@ sub end_dlock
 	return (code_of($run->{h}), $run->{out}, $run->{err});
 }
 
-# Those of a process group that live: a zombie does nothing any more.
+# The live processes of a process group, without zombies, which do nothing any more.
 sub group_members
 {
 	my ($group) = @_;
@@ -156,7 +156,7 @@ sub slurp
 	return <$fh> // '';
 }
 
-# Wait until a file has a line that matches; its first group.
+# Wait until a file has a line that matches; returns its first group.
 sub file_has
 {
 	my ($file, $pattern) = @_;
@@ -172,7 +172,7 @@ sub file_has
 	return $found;
 }
 
-# A script of the shell, which may use the names of files in "$1", "$2"...
+# A shell script, which may use the names of files as "$1", "$2"...
 sub script_file
 {
 	my ($text) = @_;
@@ -185,9 +185,9 @@ sub script_file
 	return $file;
 }
 
-# A process between dlock and the server, which can be stopped: then the server
-# is a black hole.  Returns its pid and the folder of its socket, whose port is
-# the server's.
+# A process between dlock and the server that can be stopped, which makes the server a
+# black hole.  Returns its pid and the folder of its socket; the port is that of the
+# server.
 sub start_proxy
 {
 	my ($node) = @_;
@@ -239,7 +239,7 @@ sub start_proxy
 	return ($pid, $dir);
 }
 
-# Nothing is left running, also when a test dies.
+# Nothing is left running, even if a test dies.
 END
 {
 	my $status = $?;

@@ -1,5 +1,5 @@
-# libdlock for the TAP tests: its test programs, and a driver that does what
-# it is told (client/test/driver.c).
+# libdlock for the TAP tests: its test programs, and a driver that executes commands
+# (client/test/driver.c).
 
 package DlockClient;
 
@@ -26,7 +26,7 @@ sub client_dir
 	return $dir;
 }
 
-# Nothing to do where they have been built.
+# Nothing to do if they have been built.
 sub client_build
 {
 	my (@targets) = @_;
@@ -126,7 +126,7 @@ sub await
 	return;
 }
 
-# The answer of the command that was sent last.
+# The answer to the last command.
 sub answer
 {
 	my ($self) = @_;
@@ -143,7 +143,7 @@ sub ask
 	return $self->answer;
 }
 
-# Events so far, "lost key deadline", and forget them.
+# The events so far, as "lost key deadline"; they are forgotten.
 sub events
 {
 	my ($self) = @_;
@@ -155,7 +155,7 @@ sub events
 	return join ', ', @events;
 }
 
-# Wait for an event of a key, and return it; those before are forgotten.
+# Wait for an event of a key, and return it; earlier ones are forgotten.
 sub event
 {
 	my ($self, $event, $key) = @_;
@@ -185,12 +185,12 @@ sub signal
 	return;
 }
 
-# The end; what it complained of comes back.
+# The end; returns what it wrote to stderr.
 sub finish
 {
 	my ($self) = @_;
 
-	# its standard input may have been inherited by a server, and stay open
+	# a server may have inherited its standard input and keep it open
 	$self->{in} .= "quit\n";
 	$self->{timer}->start($PostgreSQL::Test::Utils::timeout_default);
 	$self->{run}->finish;
@@ -200,10 +200,9 @@ sub finish
 	return $self->{err};
 }
 
-# A process between the client and a server, to be stopped: the sockets of
-# both are files.  cut => the first request that matches is answered, and then
-# the connection breaks before its commit.  swallow => so many "times" a request
-# that matches gets lost.
+# A process between the client and a server, to be stopped; the sockets of both are files.
+# cut => the first request that matches is answered, and then the connection breaks before
+# its commit.  swallow => a request that matches gets lost, "times" times.
 sub proxy
 {
 	my ($to, %params) = @_;
@@ -251,7 +250,7 @@ sub forward
 			my $to_other = $other{$from};
 			my $n = sysread $from, $bytes, 65536;
 
-			# a Flush in place of the Sync: the answer comes, the commit does not
+			# a Flush instead of the Sync: the answer comes, the commit does not
 			if ($params{cut} && $n && $bytes =~ $params{cut} && $bytes =~ s/S\0\0\0\x04\z/H\0\0\0\x04/)
 			{
 				delete $params{cut};

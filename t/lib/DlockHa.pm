@@ -1,9 +1,9 @@
-# Clusters that fail over by themselves, for the tests and scripts/failover-time:
-# what those of pg_auto_failover (DlockAutoFailover), Patroni (DlockPatroni) and
-# plain streaming replication (DlockStreaming) have in common.
+# Clusters that fail over by themselves, for the tests and scripts/failover-time: the
+# common part of pg_auto_failover (DlockAutoFailover), Patroni (DlockPatroni) and plain
+# streaming replication (DlockStreaming).
 #
-# A cluster has members: name => { port, data, log, pid of the manager }.
-# Everything listens on 127.0.0.1, ports are chosen anew in each run.
+# A cluster has members: name => { port, data, log, pid of the manager }.  Everything
+# listens on 127.0.0.1, on ports that are chosen for each run.
 
 package DlockHa;
 
@@ -40,7 +40,7 @@ sub new
 	return $self;
 }
 
-# Of the PostgreSQL that the tests use, where dlock is.
+# The programs of the PostgreSQL that the tests use, which has dlock.
 sub bindir
 {
 	my ($bindir) = grep { -x "$_/pg_ctl" } split /:/, $ENV{PATH};
@@ -49,7 +49,7 @@ sub bindir
 	return $bindir;
 }
 
-# What keeps a kind of cluster from being tested here, or nothing.
+# Why a kind of cluster cannot be tested here, or nothing.
 sub missing
 {
 	my (@programs) = @_;
@@ -79,8 +79,8 @@ sub member { return $_[0]->{members}{ $_[1] } // die "there is no $_[1]"; }
 sub names { my @names = sort keys %{ $_[0]->{members} }; return @names; }
 sub other { my ($self, $name) = @_; return (grep { $_ ne $name } $self->names)[0]; }
 
-# Settings of every server.  The reaper is off, so that nothing writes but the
-# test.  Processes are killed, not machines, so nothing needs to be flushed.
+# Settings of every server.  The reaper is off, so that only the test writes.  Processes
+# are killed, not machines, so nothing needs to be flushed.
 sub server_conf
 {
 	my ($self) = @_;
@@ -99,7 +99,7 @@ sub server_conf
 # Processes
 #
 
-# Start a program in a session of its own; what it says goes to a file.
+# Start a program in its own session; its output goes to a file.
 sub spawn
 {
 	my ($self, $log, $env, @command) = @_;
@@ -136,7 +136,7 @@ sub run
 	die "@command: exit status $status, see $log";
 }
 
-# The postmaster of a member, by its own word; 0 if there is none.
+# The postmaster of a member, from its pid file; 0 if there is none.
 sub postmaster
 {
 	my ($member) = @_;
@@ -148,7 +148,7 @@ sub postmaster
 	return $pid;
 }
 
-# Processes and all that descend from them, parents first.
+# Processes and all their descendants, parents first.
 sub family
 {
 	my @found = grep { $_ && -d "/proc/$_" } @_;
@@ -173,8 +173,8 @@ sub family
 
 sub processes { my ($self, $name) = @_; my $member = $self->member($name); return family($member->{pid}, postmaster($member)); }
 
-# Whether none is left, not even a zombie: PostgreSQL would take its pid in a
-# lock file for a living one.
+# Is none left, not even a zombie?  PostgreSQL would take the pid in a lock file as that
+# of a running server.
 sub gone
 {
 	my (@pids) = @_;
@@ -184,7 +184,7 @@ sub gone
 	return !grep { -d "/proc/$_" } @pids;
 }
 
-# What the loss of a machine does to its processes: all end at once.
+# Simulate the loss of a machine: all its processes end at once.
 sub strike
 {
 	my ($self, $name) = @_;
@@ -205,13 +205,12 @@ sub kill9
 	return;
 }
 
-# Stop, or let go on, everything of a member or what was given.
+# Stop or continue everything of a member, or what was given.
 sub pause { my ($self, $name, @pids) = @_; @pids = $self->processes($name) unless @pids; kill 'STOP', @pids; return @pids; }
 sub resume { my ($self, @pids) = @_; kill 'CONT', @pids; return; }
 
-# The end of everything, whatever state it is in.  Managers first, or they
-# would start their servers again; servers by SIGQUIT, so that they remove
-# their shared memory.
+# End everything, whatever state it is in: managers first, or they would start their
+# servers again, and servers by SIGQUIT, so that they remove their shared memory.
 sub stop
 {
 	my ($self) = @_;
@@ -260,7 +259,7 @@ sub conninfo
 	return $self->multi_conninfo([ $self->member($name)->{port} ], %params);
 }
 
-# All members; by default whoever accepts writes.
+# All members; by default the one that accepts writes.
 sub all_conninfo
 {
 	my ($self, %params) = @_;
@@ -285,8 +284,8 @@ sub multi_conninfo
 	return join ' ', map { "$_=$words{$_}" } grep { defined $words{$_} } sort keys %words;
 }
 
-# Statements come by -c: what psql has not read when it fails to connect would
-# break a pipe.
+# Statements are passed by -c: if psql cannot connect, it does not read them, and a pipe
+# would break.
 sub psql_command
 {
 	my ($conninfo) = @_;
@@ -294,7 +293,7 @@ sub psql_command
 	return ('psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-d', $conninfo);
 }
 
-# Status, output and messages of psql.
+# Exit status, output and messages of psql.
 sub psql
 {
 	my ($self, $conninfo, $sql) = @_;
@@ -320,10 +319,10 @@ sub answer
 	return $out;
 }
 
-# Of a member.
+# The same for one member.
 sub ask { my ($self, $name, $sql) = @_; return $self->answer($self->conninfo($name), $sql); }
 
-# Whether a member says so; one that does not answer does not.
+# Does the query return true on a member?  One that does not answer counts as no.
 sub says
 {
 	my ($self, $name, $sql, $expected) = @_;
@@ -340,7 +339,7 @@ sub until_says
 	return;
 }
 
-# Who accepts writes, if anybody does.
+# The member that accepts writes, if any.
 sub primary
 {
 	my ($self) = @_;

@@ -1,5 +1,4 @@
-# What must hold on every cluster (DlockHa) whose primary is lost while grants
-# are being made.
+# What must hold on every cluster (DlockHa) that loses its primary while grants are made.
 
 package DlockHaTest;
 
@@ -22,8 +21,8 @@ our @EXPORT = qw(lose_primary refused_without_standby start_answer
 my $leap = 2**32;
 my $loads = 0;
 
-# Grants one after the other, each in a transaction of its own.  What psql has
-# printed was acknowledged.
+# Grants one after the other, each in its own transaction.  A grant that psql has printed
+# was acknowledged.
 sub start_load
 {
 	my ($ha) = @_;
@@ -63,8 +62,8 @@ sub until_acknowledged
 	return;
 }
 
-# Kill the primary under load, and see what the other has; the sub is called
-# as soon as it is promoted.  Returns the names of the new one and the lost one.
+# Kill the primary under load, and check what the other node has; the sub is called as
+# soon as it is promoted.  Returns the names of the new primary and the lost one.
 sub lose_primary
 {
 	my ($ha, $alone) = @_;
@@ -106,7 +105,7 @@ sub lose_primary
 
 	is($ha->ask($to, "SELECT dlock_check('static', $static)"), 'held', 'what was held is held');
 	is($ha->ask($to, "SELECT dlock_acquire('static')"), '', 'nobody else can have it');
-	is($ha->ask($to, "SELECT version FROM dlock_locks WHERE key = 'kept'"), $lock->{version}, 'nor the one of libdlock');
+	is($ha->ask($to, "SELECT version FROM dlock_locks WHERE key = 'kept'"), $lock->{version}, 'and libdlock still has its lock');
 	is($holder->ask('refresh', 'kept', timeout => 150000)->{status}, 'ok', 'whose holder goes on');
 	is($holder->ask('state', 'kept')->{version}, $lock->{version}, 'with the same token');
 	unlike($holder->events, qr/lost/, 'and noticed nothing');
@@ -115,8 +114,8 @@ sub lose_primary
 	return ($to, $from);
 }
 
-# A statement that does not return at once, each in a psql of its own; the sub
-# that comes back waits for the answer, or with "now" tells it if there is one.
+# Send a statement that does not return at once, in its own psql.  The returned sub waits
+# for the answer; with "now" it returns the answer if there is one.
 sub start_answer
 {
 	my ($conninfo, $sql) = @_;
@@ -140,7 +139,7 @@ sub start_answer
 	};
 }
 
-# A psql that stays.
+# A psql session that stays open.
 sub start_session
 {
 	my ($conninfo) = @_;
@@ -162,7 +161,7 @@ sub start_session
 	};
 }
 
-# With dlock.require_sync, a server grants nothing now.
+# With dlock.require_sync, a server now grants nothing.
 sub refused_without_standby
 {
 	my ($ha, $name, $message) = @_;

@@ -1,10 +1,9 @@
-# Histories of torture runs that never were: a lock service that does nothing
-# wrong, in simulated time, with slow answers, lost answers, dead clients, crashes
-# and failovers.  The checker must find nothing in them; what is planted into
-# them it must find.
+# Simulated histories of torture runs: a lock service without errors, in simulated time,
+# with slow answers, lost answers, dead clients, crashes and failovers.  The checker must
+# find nothing in them, and must find violations that are planted into them.
 #
-# A history is an array of lines [time, text, file].  Time only goes forward in
-# it, as in each of its files.
+# A history is an array of lines [time, text, file].  Time only moves forward, in the
+# history and in each of its files.
 
 package DlockHistory;
 
@@ -78,7 +77,7 @@ sub write_history
 # Time
 #
 
-# A heap by time, and then by when it was put there.
+# A heap, ordered by time and then by insertion.
 sub at
 {
 	my ($self, $time, $what) = @_;
@@ -151,7 +150,7 @@ sub latency
 }
 
 #
-# The server: one thing at a time
+# The server, which does one thing at a time
 #
 
 sub lock_of { return $_[0]{locks}{ $_[1] } //= { version => 0, held => 0, until => 0, owner => '', ttl => 0 }; }
@@ -191,7 +190,7 @@ sub renew
 	return;
 }
 
-# Who is next?
+# Which waiter is next?
 sub serve
 {
 	my ($self, $key) = @_;
@@ -262,7 +261,7 @@ sub write
 	return 'ok n=' . scalar @$rows;
 }
 
-# The request has arrived, if there is a server.
+# The request arrives, if there is a server.
 sub arrive
 {
 	my ($self, $op) = @_;
@@ -274,7 +273,7 @@ sub arrive
 		$op->{deaf} = 1;
 		return $self->give_up($op, int rand $TIMEOUT);
 	}
-	# an old primary has nothing but old news
+	# an old primary has only old data
 	if ($self->{stale} && $kind ne 'acquire' && rand() < 0.3)
 	{
 		$self->answer($op, { refresh => 'lost', release => 'not_held', write => 'fenced' }->{$kind});
@@ -316,7 +315,7 @@ sub new_client
 
 sub one_of { return $_[ int rand @_ ]; }
 
-# What next?
+# What to do next?
 sub think
 {
 	my ($self, $client) = @_;
@@ -366,7 +365,7 @@ sub think
 	}
 	elsif ($dice < 0.93)
 	{
-		# the library gives up a little before the TTL is over
+		# the library gives up shortly before the TTL ends
 		$self->note($now, "lost $client->{number} key=$lock->{key} version=$lock->{version} reason=deadline", $client->{file});
 		push @{ $client->{old} }, $lock;
 		delete $client->{lock};
@@ -406,7 +405,7 @@ sub call
 		$self->at($now + latency(), sub { $_[0]->done($op, 'error state=57014') });
 		return;
 	}
-	# one whose answer nobody hears may be worked on late
+	# a request whose answer is lost may be processed late
 	$self->at($now + ($op->{deaf} ? int rand 1_000_000 : latency()), sub { $_[0]->arrive($op) });
 	$self->give_up($op, $patience) unless $kind eq 'acquire' && $op->{wait} < 0 && !$op->{deaf};
 	return;
@@ -517,7 +516,7 @@ sub fault_deaf
 	return;
 }
 
-# The server is gone, and with it all that it has not answered.
+# The server is gone, together with everything that it has not answered.
 sub stop_server
 {
 	my ($self) = @_;
@@ -547,7 +546,7 @@ sub start_server
 	{
 		my $lock = $self->{locks}{$key};
 
-		# a release need not have reached the disk
+		# a release may not have reached the disk
 		if (!$lock->{held} && ($lock->{released} // 0) > $self->{down_at} - $LAZY && rand() < 0.5)
 		{
 			$lock->{held} = 1;
@@ -593,7 +592,7 @@ sub fault_failover
 	my $copy = $self->copy_of;
 
 	return if !$self->{up} || $self->{stale};
-	# the standby has nothing more from here on
+	# the standby receives nothing more from here on
 	$self->fault("$kind node=n1") if $async;
 	$self->at(
 		$self->{now} + ($async ? int rand 500_000 : 0),

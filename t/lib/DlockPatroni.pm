@@ -1,5 +1,4 @@
-# A cluster of Patroni: one etcd and two nodes (Debian packages patroni and
-# etcd-server).
+# A Patroni cluster: one etcd and two nodes (Debian packages patroni and etcd-server).
 
 package DlockPatroni;
 
@@ -18,7 +17,7 @@ use PostgreSQL::Test::Utils;
 use DlockHa;
 use DlockTest qw(wait_until);
 
-# As docs/failover.md recommends them.
+# Settings as docs/failover.md recommends.
 our %tuned = (ttl => 20, loop_wait => 1, retry_timeout => 3);
 
 sub missing
@@ -101,8 +100,8 @@ sub revive
 	return;
 }
 
-# What a member's Patroni says, JSON or a sentence; with something to say to it,
-# PATCH /config or POST.
+# What a member's Patroni answers, JSON or a sentence; with data to send, PATCH /config or
+# POST.
 sub api
 {
 	my ($self, $name, $path, $body) = @_;
@@ -137,7 +136,7 @@ sub cluster
 	return ref $cluster ? @{ $cluster->{members} } : ();
 }
 
-# Who has the leader key, as a living member sees it.
+# The member that has the leader key, as a live member sees it.
 sub leader
 {
 	my ($self) = @_;
@@ -151,8 +150,8 @@ sub leader
 	return;
 }
 
-# Wait until the other one could take over from this one: it must be known as
-# synchronous in etcd, too.
+# Wait until the other node could take over from this one: etcd, too, must list it as
+# synchronous.
 sub until_ready
 {
 	my ($self, $primary) = @_;

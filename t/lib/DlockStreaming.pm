@@ -1,5 +1,5 @@
-# Plain streaming replication, as docs/failover.md sets it up: every node with
-# the same settings, whoever is primary, and nothing that watches them.
+# Plain streaming replication, as docs/failover.md sets it up: all nodes have the same
+# settings, whichever is the primary, and nothing watches them.
 
 package DlockStreaming;
 
@@ -16,7 +16,7 @@ use DlockTest qw(wait_until);
 
 sub missing { return; }
 
-# Two nodes, a the primary; each names the other as its synchronous standby.
+# Two nodes, of which a is the primary; each names the other as its synchronous standby.
 sub new
 {
 	my ($class, %params) = @_;
@@ -40,7 +40,7 @@ sub new
 			synchronous_standby_names => $self->other($name),
 		};
 
-		# not in the data directory: pg_rewind would put the other's there
+		# not in the data directory, where pg_rewind would replace it by the other node's
 		$member->{conf} = "$self->{base}/$name.conf";
 		append_to_file($member->{conf}, join '', map { "$_ = '$conf->{$_}'\n" } sort keys %$conf);
 	}
@@ -83,8 +83,8 @@ sub promote
 	return;
 }
 
-# What the operator, or a script of theirs, does when the primary is lost: let
-# the standby grant alone until there is another one.
+# What the operator or a script does when the primary is lost: let the promoted standby
+# grant alone until there is another one.
 sub take_over
 {
 	my ($self, $name) = @_;
@@ -104,14 +104,14 @@ sub commit_alone
 	return;
 }
 
-# The other one has been promoted: become its standby.
+# The other node has been promoted: become its standby.
 sub revive
 {
 	my ($self, $name) = @_;
 	my $member = $self->member($name);
 	my @no_sync = $self->{params}{durable} ? () : '--no-sync';
 
-	# before that, pg_rewind does not see that there is a new timeline
+	# before that, pg_rewind does not see the new timeline
 	$self->ask($self->other($name), 'CHECKPOINT');
 	$self->run($member->{log}, {}, 'pg_rewind', '--target-pgdata', $member->{data},
 		'--config-file', $member->{conf}, '--source-server', $self->conninfo($self->other($name)), @no_sync);

@@ -1,4 +1,4 @@
-# The command line on a terminal: what its tests share.
+# Common parts of the tests of the command line on a terminal.
 
 package DlockTerminal;
 
@@ -18,7 +18,7 @@ our @EXPORT = qw(
   on_terminal pump sees type ended resize last_frame lines_of columns_of
 );
 
-# Run dlock on a terminal of its own.
+# Run dlock on its own terminal.
 sub on_terminal
 {
 	my ($args, %params) = @_;
@@ -56,7 +56,7 @@ sub pump
 	return;
 }
 
-# What comes next must match; it is taken out of the way.
+# The next output must match, and is consumed.
 sub sees
 {
 	my ($t, $pattern, $what) = @_;
@@ -68,7 +68,7 @@ sub sees
 
 sub type { my ($t, $keys) = @_; syswrite $t->{pty}, $keys; return; }
 
-# Wait for its end: the exit code.
+# Wait for its end; returns the exit code.
 sub ended
 {
 	my ($t) = @_;
@@ -99,7 +99,7 @@ sub lines_of
 	return split /\r*\n/, $text, -1;
 }
 
-# What has come of the last frame of "dlock top".  Each starts at the upper left,
+# What has arrived of the last frame of "dlock top".  Each frame starts at the upper left,
 # and its last line comes last.
 sub last_frame
 {
@@ -110,7 +110,7 @@ sub last_frame
 	return lines_of($frames[-1] // '');
 }
 
-# How many columns of a terminal a line takes.
+# How many terminal columns a line takes.
 sub columns_of
 {
 	my ($line) = @_;

@@ -1,4 +1,4 @@
-# What the TAP tests of dlock share.
+# Common parts of dlock's TAP tests.
 
 package DlockTest;
 
@@ -19,8 +19,8 @@ our @EXPORT = qw(
   make_synchronous cut_off reconnect promote until_sync_waits
 );
 
-# A server with dlock.  The reaper is off unless the test is about it, so that
-# nothing writes WAL or deletes rows but the test.
+# A server with dlock.  The reaper is off unless the test is about it, so that only the
+# test writes WAL or deletes rows.
 sub new_node
 {
 	my ($name, %params) = @_;
@@ -63,7 +63,7 @@ sub new_standby
 	return $node;
 }
 
-# Commits of the primary wait for that standby from here on.
+# From here on, commits of the primary wait for that standby.
 sub make_synchronous
 {
 	my ($primary, $standby) = @_;
@@ -81,8 +81,8 @@ sub make_synchronous
 	return;
 }
 
-# A standby that gets nothing from here on; what the primary sends to its
-# socket does not arrive later either.
+# A standby that receives nothing from here on; what the primary sends does not arrive
+# later either.
 sub cut_off
 {
 	my ($node) = @_;
@@ -133,7 +133,7 @@ sub add_extension_in
 	return;
 }
 
-# A psql session that stays.
+# A psql session that stays open.
 sub session
 {
 	my ($node, $database, %params) = @_;
@@ -156,7 +156,7 @@ sub end_session
 	return;
 }
 
-# The answer of a session; what it complained of is forgotten first.
+# The answer of a session; earlier error output is discarded.
 sub ask
 {
 	my ($session, $sql) = @_;
@@ -165,7 +165,7 @@ sub ask
 	return scalar $session->query($sql);
 }
 
-# What a session complained of.
+# The error output of a session.
 sub complaint
 {
 	my ($session, $sql) = @_;
@@ -174,7 +174,7 @@ sub complaint
 	return $session->{stderr};
 }
 
-# The statement fails with that error code, and says what the patterns say.
+# The statement fails with that error code, and its message matches the patterns.
 sub fails_with
 {
 	my ($node, $sql, $code, $patterns, $what, %params) = @_;
@@ -202,7 +202,7 @@ sub wait_until
 	die "timed out waiting until $what";
 }
 
-# Of a background worker or an auxiliary process.
+# The pid of a background worker or an auxiliary process.
 sub pid_of
 {
 	my ($node, $type) = @_;
@@ -218,8 +218,7 @@ sub pid_of
 	return $pid;
 }
 
-# Send a statement that will not return at once; the sub that comes back waits
-# for its answer.
+# Send a statement that will not return at once; the returned sub waits for its answer.
 sub background_answer
 {
 	my ($session, $sql) = @_;
@@ -234,8 +233,8 @@ sub background_answer
 	};
 }
 
-# What the environment of a server must have for its wall clock to be wrong
-# (Debian package faketime).
+# The environment that a server needs for its wall clock to be wrong (Debian package
+# faketime).
 sub faketime_env
 {
 	my (%params) = @_;

@@ -1,5 +1,4 @@
-# Clients for the tests of waiting: a psql session each, whose answer may be
-# awaited later.
+# Clients for the tests of waiting: psql sessions whose answers can be fetched later.
 
 package DlockWait;
 
@@ -23,7 +22,7 @@ our @EXPORT = qw(
 
 my $made = 0;
 
-# A client.  Its application_name is its name, if it has one.
+# A client.  Its name, if any, is its application_name.
 sub client
 {
 	my ($node, $name, %params) = @_;
@@ -42,7 +41,7 @@ sub pid
 	return $_[0]->{pid};
 }
 
-# What is printed; an error is "ERROR 55P03" and so on, its text in said().
+# The output; an error is "ERROR 55P03" and so on, with its text in said().
 sub ask_it
 {
 	my ($self, $sql) = @_;
@@ -59,13 +58,13 @@ sub digest
 	return $printed;
 }
 
-# The complaint that came with the last answer.
+# The error output that came with the last answer.
 sub said
 {
 	return $_[0]->{said};
 }
 
-# Send a statement that will not come back at once.
+# Send a statement that will not return at once.
 sub start
 {
 	my ($self, $sql) = @_;
@@ -76,21 +75,21 @@ sub start
 	return $self;
 }
 
-# The answer of what was started.
+# The answer to the statement that was started.
 sub answer
 {
 	my ($self) = @_;
 	my $psql = $self->{psql};
 	my $kept = $psql->{stderr};
 
-	# not through ask(), which forgets what was complained of already
+	# not through ask(), which discards earlier error output
 	my $printed = $psql->query('');
 
 	$psql->{stderr} = $kept . $psql->{stderr} if $kept ne '' && $psql->{stderr} !~ /^\Q$kept\E/;
 	return $self->digest($printed);
 }
 
-# Has what was started come back?  Does not wait.
+# Has the statement that was started returned?  Does not wait.
 sub came_back
 {
 	my ($self) = @_;
@@ -99,7 +98,7 @@ sub came_back
 		"SELECT state <> 'active' FROM pg_stat_activity WHERE pid = $self->{pid}") eq 't';
 }
 
-# The client process vanishes without a word.
+# The client process vanishes without notice.
 sub vanish
 {
 	my ($self) = @_;
@@ -181,7 +180,7 @@ sub until_sql
 	return;
 }
 
-# Who waits for a key, in line, by application_name; watchers last.
+# The clients that wait for a key, in order, by application_name; watchers come last.
 sub queue_sql
 {
 	my ($key) = @_;
@@ -216,7 +215,7 @@ sub waiting_sql
 	  . " WHERE key = '$key' AND pid = $client->{pid} AND wait_event_type = 'Extension'";
 }
 
-# Wait until the client waits for the key, whatever the place, and sleeps.
+# Wait until the client waits for the key, at any position, and sleeps.
 sub until_waiting
 {
 	my ($node, $client, $key, %params) = @_;
@@ -240,8 +239,8 @@ sub waits_for
 		"SELECT concat_ws(' ', wait_event_type, wait_event) FROM pg_stat_activity WHERE pid = $pid");
 }
 
-# Run a sub that sends a statement to a backend, and come back once the backend has
-# begun with it.  Before that it waits for its client, as it does when it is done.
+# Run a sub that sends a statement to a backend, and return once the backend has started
+# it.  Before that the backend waits for its client, as it does when it has finished.
 sub start_and_see
 {
 	my ($node, $pid, $start) = @_;
@@ -253,15 +252,15 @@ sub start_and_see
 	return;
 }
 
-# Stop a backend while it has one of dlock's LWLocks.  That it has is seen from
-# another one, which is set going then with one statement and needs the same lock: it
-# waits for that, and not for what "else" matches.  Otherwise it is set going again.
-# True if it worked; then the backend is to be continued.
+# Stop a backend while it has one of dlock's LWLocks.  To see that it has one, another
+# backend is started with one statement that needs the same lock: it must wait for that,
+# and not for what "else" matches.  Otherwise this is repeated.  Returns true if it
+# worked; then the caller has to continue the backend.
 sub stop_with_lwlock
 {
 	my ($node, $pid, $other_pid, %params) = @_;
 
-	# should it have been stopped where others cannot go on, it is not for long
+	# if it was stopped where others cannot continue, that is not for long
 	my $rang;
 	local $SIG{ALRM} = sub { $rang = 1; kill 'CONT', $pid; };
 
@@ -284,9 +283,9 @@ sub stop_with_lwlock
 	return 0;
 }
 
-# Stop a backend in its sleep in the queue, so that was_woken() can tell whether anybody
-# has woken it since then: stopped, it looks at nothing by itself, whatever its timers
-# do.  False if it does not wait any more.  It is to be continued.
+# Stop a backend while it sleeps in the queue, so that was_woken() can tell whether
+# another process has woken it since: while it is stopped, its timers do not make it look.
+# Returns false if it no longer waits.  The caller has to continue it.
 sub stop_asleep
 {
 	my ($node, $client, $key) = @_;
@@ -294,7 +293,7 @@ sub stop_asleep
 	my $asleep = sub { return ask(monitor($node, 'postgres'), waiting_sql($client, $key)) == 1 };
 	my $stopped;
 
-	# Sleeping and in the queue before and after: then it is that sleep.
+	# Sleeping in the queue both before and after means that it is that sleep.
 	wait_until(
 		"$client->{name} sleeps",
 		sub {
@@ -309,8 +308,8 @@ sub stop_asleep
 	return $stopped;
 }
 
-# Has another process set the latch of this one since it was stopped?  It does so by a
-# signal, which a stopped process keeps.
+# Has another process set the latch of this one since it was stopped?  That sends a
+# signal, which stays pending while the process is stopped.
 sub was_woken
 {
 	my ($client) = @_;
@@ -322,7 +321,7 @@ sub was_woken
 	return (hex($pending) >> ($number{URG} - 1)) & 1;
 }
 
-# Wait until a process is no more.
+# Wait until a process has ended.
 sub until_gone
 {
 	my ($node, $pid, $what) = @_;
