@@ -27,7 +27,7 @@
 # Besides:
 # - The quick start of README.md, pasted into psql as a whole, in a new database,
 #   prints what README.md shows.
-# - README.md is short, and no link leads nowhere.
+# - README.md is short and leads to every page; no link leads nowhere.
 # - docs/reference.md has the functions, views and settings that there are.
 
 use strict;
@@ -451,11 +451,14 @@ sub check_links
 	return;
 }
 
-sub check_length
+sub check_readme
 {
-	my $lines = () = slurp_file("$root/README.md") =~ /\n/g;
+	my $text = slurp_file("$root/README.md");
+	my $lines = () = $text =~ /\n/g;
+	my %listed = map { $_ => 1 } links(section($text, 'Documentation'));
 
 	cmp_ok($lines, '<', 250, 'README.md has fewer than 250 lines');
+	is(join(' ', grep { !/^README/ && !$listed{$_} } @files), '', 'README.md lists all pages');
 	return;
 }
 
@@ -502,7 +505,7 @@ sub check_reference
 	return;
 }
 
-check_length();
+check_readme();
 check_links();
 check_reference();
 paste_quick_start();
