@@ -56,7 +56,7 @@ SELECT dlock_release('invoice:42', :version);
 SELECT dlock_acquire('invoice:42', '30s', owner => 'another worker');
 \set ECHO none
 
-\echo '-- A worker that was asleep all the while still believes in his old version.'
+\echo '-- A worker that was asleep all the while still believes in its old version.'
 \echo '-- The database does not: the UPDATE is never reached.'
 \set ON_ERROR_STOP off
 \set ECHO queries
