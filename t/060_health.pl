@@ -151,7 +151,7 @@ until_told($primary, 'reaper', qr/^ok: running; last visited this database at 20
 my $launcher = pid_of($primary, 'dlock launcher');
 kill 'TERM', $launcher;
 wait_until('there is another launcher', sub { return pid_of($primary, 'dlock launcher') != $launcher });
-until_told($primary, 'reaper', qr/^ok: runs/, 'and is again');
+until_told($primary, 'reaper', qr/^ok: running/, 'and is again');
 
 #
 # On a standby
@@ -161,10 +161,10 @@ until_told($standby, 'receiver', qr/^ok: streaming from .*, port \d+$/, 'a stand
 is(complaints($standby), 'failover problem, synchronous_standby_names warning, fsync problem',
 	'what is wrong with it');
 set($standby, fsync => 'on');
-until_told($standby, 'failover', qr/^warning: this is a standby, and follows: .*; worth a look: synchronous_standby_names /, 'it could be promoted');
+until_told($standby, 'failover', qr/^warning: this standby is streaming: .*; worth a look: synchronous_standby_names /, 'it could be promoted');
 like(told($standby, 'synchronous_standby_names'), qr/^warning: empty: once promoted, .*Set synchronous_standby_names here too/, 'for later');
 set($standby, synchronous_standby_names => q{'primary'});
-until_told($standby, 'failover', qr/^ok: this is a standby, and follows/, 'all is well there');
+until_told($standby, 'failover', qr/^ok: this standby is streaming/, 'all is well there');
 like(told($standby, 'versions'), qr/^ok: the last one is \d+; the first one after a promotion leaps by 4294967296 or more$/, 'its versions');
 like(told($standby, 'server'), qr/^ok: standby, timeline 1$/, 'what it is');
 like(told($standby, 'reaper'), qr/^ok: starts when/, 'no reaper');
@@ -174,7 +174,7 @@ until_told($standby, 'replay', qr/^warning: paused; \d+ bytes are received.*pg_w
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
 until_told($standby, 'replay', qr/^ok: \d+ bytes/, 'and goes on');
 set($standby, primary_conninfo => q{''});
-until_told($standby, 'receiver', qr/^problem: no WAL is streamed from the primary: .*Check primary_conninfo/, 'cut off');
+until_told($standby, 'receiver', qr/^problem: not streaming from the primary: .*Check primary_conninfo/, 'cut off');
 like(told($standby, 'failover'), qr/^problem: if this standby is promoted, grants can be lost; see: receiver /, 'the verdict');
 
 # After promotion it is a primary like any other.
@@ -236,7 +236,7 @@ fails_with(
 	'require_sync knows that');
 
 # The launcher has the only worker slot, or none.
-until_told($minimal, 'reaper', qr/^warning: it could not be started, since no worker slot is free: .*Raise max_worker_processes \(now 1\)/, 'no slot for the reaper');
+until_told($minimal, 'reaper', qr/^warning: could not be started because no worker slot is free: .*Raise max_worker_processes \(now 1\)/, 'no slot for the reaper');
 $minimal->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $minimal->restart;
 like(told($minimal, 'reaper'), qr/^warning: the process "dlock launcher" is not running: .*Raise max_worker_processes \(now 0\)/, 'no slot for the launcher');
