@@ -21,7 +21,6 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <ctype.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,31 +29,7 @@
 #include <libpq-fe.h>
 
 #include "internal.h"
-
-struct DlockConn
-{
-	DlockTarget *target;
-	DlockConnState state;
-	PGconn	   *pg;
-	short		events;			/* what to poll for */
-	int64_t		until;			/* the address must have taken us by then */
-	int64_t		connect_ms;
-	int			host;			/* in target->hosts */
-	int			tried;			/* hosts of this round */
-	DlockResolve *resolve;
-	char	  **addresses;
-	int			naddresses;
-	int			address;		/* the one being tried */
-	char	   *schema;			/* quoted, with a dot */
-	int64_t		default_ttl;
-	bool		direct;			/* no pooler in between */
-	PGresult   *result;			/* of the statement */
-	bool		unconfirmed;	/* it may be lost in a failover */
-	dlock_error error;
-	bool		retry;
-	DlockNotified notified;
-	void	   *notified_arg;
-};
+#include "conn.h"
 
 static void next_address(DlockConn *conn, int64_t now);
 
@@ -62,94 +37,21 @@ static void next_address(DlockConn *conn, int64_t now);
  * Errors
  */
 
-static bool
-starts(const char *text, const char *with)
-{
-	return strncmp(text, with, strlen(with)) == 0;
-}
-
-/* What an error of the server means to us. */
-static void
-classify(dlock_error *error, bool *retry)
-{
-	const char *code = error->sqlstate;
-
-	*retry = false;
-	if (code[0] == '\0' || starts(code, "08") || starts(code, "57P0") ||
-		strcmp(code, "25006") == 0 || strcmp(code, "53300") == 0)
-	{
-		error->status = DLOCK_UNREACHABLE;
-		*retry = true;
-	}
-	else if (starts(code, "28") || strcmp(code, "3D000") == 0 ||
-			 strcmp(code, "42501") == 0)
-		error->status = DLOCK_DENIED;
-	else if (strcmp(code, "55000") == 0 || strcmp(code, "42883") == 0 ||
-			 strcmp(code, "3F000") == 0 || strcmp(code, "42P01") == 0 ||
-			 strcmp(code, "42725") == 0)
-		error->status = DLOCK_NOT_READY;
-	else if (strcmp(code, "55P03") == 0)
-		error->status = DLOCK_REFUSED;
-	else if (starts(code, "22"))
-		error->status = DLOCK_INVALID;
-	else
-		error->status = DLOCK_SERVER_ERROR;
-}
-
-/*
- * What kept us from connecting.  libpq tells the SQLSTATE of that only in the
- * text of a verbose message: "...FATAL:  28P01: ...", with a last line that
- * names a place in the server's source.
- */
+/* What kept us from connecting, or broke the connection. */
 static void
 connect_error(DlockConn *conn)
 {
-	const char *text = PQerrorMessage(conn->pg);
-	const char *end = text + strlen(text);
-	const char *at = text;
-	char		line[sizeof(conn->error.message)];
 	dlock_error *error = &conn->error;
 
-	dlock_error_clear(error);
-	while (end > text && end[-1] == '\n')
-		end--;
-	for (const char *p = end; p > text; p--)
-		if (p[-1] == '\n')
-		{
-			if (strstr(p, ".c:") != NULL)
-				end = p - 1;
-			break;
-		}
-
-	while ((at = strstr(at, ":  ")) != NULL && at + 10 < end)
-	{
-		int			i = 0;
-
-		while (i < 5 && (isdigit((unsigned char) at[3 + i]) ||
-						 isupper((unsigned char) at[3 + i])))
-			i++;
-		if (i == 5 && at[8] == ':' && at[9] == ' ')
-			break;
-		at += 3;
-	}
-	if (at != NULL && at + 10 < end)
-	{
-		DlockString string = {0};
-
-		memcpy(error->sqlstate, at + 3, 5);
-		dlock_string_add(&string, text, (size_t) (at + 3 - text));
-		dlock_string_add(&string, at + 10, (size_t) (end - at - 10));
-		if (!string.broken)
-			dlock_clip(line, sizeof(line), string.data, string.len);
-		else
-			line[0] = '\0';
-		dlock_string_free(&string);
-	}
-	else
-		dlock_clip(line, sizeof(line), text, (size_t) (end - text));
-	memcpy(error->message, line, sizeof(line));
-
-	classify(error, &conn->retry);
+	dlock_error_parse(error, PQerrorMessage(conn->pg));
+	conn->retry = dlock_error_classify(error);
+	if (dlock_error_turned_away(error))
+		conn->turned_away_at = dlock_now();
+	if (strcmp(error->sqlstate, "53300") == 0)
+		conn->full_host = conn->host;
+	/* before there is a statement, it is about what the conninfo sets */
+	if (strcmp(error->sqlstate, "42704") == 0)
+		error->status = DLOCK_INVALID;
 	if (PQconnectionNeedsPassword(conn->pg))
 	{
 		error->status = DLOCK_DENIED;
@@ -160,37 +62,23 @@ connect_error(DlockConn *conn)
 static void
 result_error(DlockConn *conn, const PGresult *result)
 {
-	dlock_error *error = &conn->error;
-	const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
-	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
-	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
-	DlockString string = {0};
 
-	dlock_error_clear(error);
-	if (code != NULL)
-		dlock_clip(error->sqlstate, sizeof(error->sqlstate), code, 5);
-	if (text == NULL)
-		text = PQresultErrorMessage(result);
-	dlock_string_puts(&string, text);
-	if (detail != NULL)
-	{
-		dlock_string_puts(&string, " (");
-		dlock_string_puts(&string, detail);
-		dlock_string_puts(&string, ")");
-	}
-	if (!string.broken)
-		dlock_clip(error->message, sizeof(error->message), string.data, string.len);
-	dlock_string_free(&string);
-	if (hint != NULL)
-		dlock_clip(error->hint, sizeof(error->hint), hint, strlen(hint));
-	/* the server's hint is for those who wrote the call */
-	if (strcmp(error->sqlstate, "42725") == 0 && conn->schema != NULL)
-		snprintf(error->hint, sizeof(error->hint),
+	dlock_error_make(&conn->error, PQresultErrorField(result, PG_DIAG_SQLSTATE),
+					 text != NULL ? text : PQresultErrorMessage(result),
+					 PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL),
+					 PQresultErrorField(result, PG_DIAG_MESSAGE_HINT));
+	/* the server's hint is for the author of the call */
+	if (strcmp(conn->error.sqlstate, "42725") == 0 && conn->schema != NULL)
+		snprintf(conn->error.hint, sizeof(conn->error.hint),
 				 "Drop the function of the same name that is not of extension dlock from schema %.*s,"
 				 " and revoke CREATE on that schema from other roles.",
 				 (int) strlen(conn->schema) - 1, conn->schema);
-	classify(error, &conn->retry);
+	conn->retry = dlock_error_classify(&conn->error);
+	conn->timed_out =
+		dlock_error_timed_out(&conn->error,
+							  PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION),
+							  dlock_now() - conn->sent_at, conn->statement_timeout);
 	if (PQstatus(conn->pg) == CONNECTION_BAD)
 		conn->retry = true;
 }
@@ -211,17 +99,42 @@ dlock_conn_new(DlockTarget *target)
 {
 	DlockConn  *conn = calloc(1, sizeof(DlockConn));
 
-	if (conn != NULL)
-		conn->target = target;
+	if (conn == NULL)
+		return NULL;
+	conn->target = target;
+	conn->full_host = -1;
+	pthread_mutex_lock(&target->mutex);
+	conn->next = target->conns;
+	if (conn->next != NULL)
+		conn->next->prev = conn;
+	target->conns = conn;
+	pthread_mutex_unlock(&target->mutex);
 	return conn;
 }
 
-/* Tell of notifications, where that is possible. */
+static void send_listen(DlockConn *conn);
+
+/*
+ * Tell of notifications, where that is possible.  One that is READY may be
+ * busy with that for up to so long.
+ */
 void
-dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg)
+dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg,
+				  int64_t patience, int64_t now)
 {
 	conn->notified = notified;
 	conn->notified_arg = arg;
+	if (conn->state == DLOCK_CONN_READY)
+	{
+		conn->until = dlock_later(now, patience);
+		send_listen(conn);
+	}
+}
+
+bool
+dlock_conn_listens(const DlockConn *conn)
+{
+	return conn->listens;
 }
 
 static void
@@ -256,6 +169,7 @@ dlock_conn_close(DlockConn *conn)
 	forget_addresses(conn);
 	free(conn->schema);
 	conn->schema = NULL;
+	conn->listens = false;
 	conn->state = DLOCK_CONN_CLOSED;
 }
 
@@ -265,6 +179,14 @@ dlock_conn_free(DlockConn *conn)
 	if (conn == NULL)
 		return;
 	dlock_conn_close(conn);
+	pthread_mutex_lock(&conn->target->mutex);
+	if (conn->prev != NULL)
+		conn->prev->next = conn->next;
+	else
+		conn->target->conns = conn->next;
+	if (conn->next != NULL)
+		conn->next->prev = conn->prev;
+	pthread_mutex_unlock(&conn->target->mutex);
 	free(conn);
 }
 
@@ -411,6 +333,8 @@ dlock_conn_start(DlockConn *conn, int64_t connect_ms, int64_t now)
 	conn->connect_ms = conn->target->connect_ms;
 	if (connect_ms > 0 && connect_ms < conn->connect_ms)
 		conn->connect_ms = connect_ms;
+	conn->turned_away_at = 0;
+	conn->full_host = -1;
 	conn->tried = 0;
 	conn->host = __atomic_load_n(&conn->target->preferred, __ATOMIC_RELAXED);
 	start_host(conn, now);
@@ -503,6 +427,23 @@ tell_notifications(DlockConn *conn)
 	}
 }
 
+/*
+ * From here on it tells of notifications, if there is no pooler in between.
+ * Not yet READY: look at the state.
+ */
+static void
+send_listen(DlockConn *conn)
+{
+	conn->events = POLLIN;
+	conn->state = DLOCK_CONN_READY;
+	if (conn->notified != NULL && conn->direct && !conn->listens &&
+		PQsendQuery(conn->pg, dlock_sql_listen))
+	{
+		conn->events = POLLIN | POLLOUT;
+		conn->state = DLOCK_CONN_LISTEN;
+	}
+}
+
 static void
 looked_up(DlockConn *conn, int64_t now)
 {
@@ -540,16 +481,14 @@ looked_up(DlockConn *conn, int64_t now)
 	conn->default_ttl = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
 	if (conn->default_ttl <= 0)
 		conn->default_ttl = 20000;
+	conn->statement_timeout = conn->direct ? 0 : strtoll(PQgetvalue(result, 0, 3), NULL, 10);
 	PQclear(result);
 	conn->result = NULL;
+	conn->turned_away_at = 0;
+	conn->full_host = -1;
 	forget_addresses(conn);
 	__atomic_store_n(&conn->target->preferred, conn->host, __ATOMIC_RELAXED);
-
-	conn->state = DLOCK_CONN_READY;
-	conn->events = POLLIN;
-	if (conn->notified != NULL && conn->direct &&
-		PQsendQuery(conn->pg, dlock_sql_listen))
-		conn->state = DLOCK_CONN_LISTEN;
+	send_listen(conn);
 }
 
 static bool
@@ -559,6 +498,7 @@ look_up(DlockConn *conn)
 	const char *params[] = {pid};
 
 	snprintf(pid, sizeof(pid), "%d", PQbackendPID(conn->pg));
+	conn->sent_at = dlock_now();
 	return PQsetnonblocking(conn->pg, 1) == 0 &&
 		PQsendQueryParams(conn->pg, dlock_sql_lookup, 1, NULL, params, NULL, NULL, 0);
 }
@@ -639,8 +579,8 @@ dlock_conn_step(DlockConn *conn, short revents, int64_t now)
 			else if (done > 0)
 			{
 				/* if it did not work there are just no notifications */
-				if (conn->result != NULL)
-					PQclear(conn->result);
+				conn->listens = conn->result != NULL && succeeded(conn->result);
+				PQclear(conn->result);
 				conn->result = NULL;
 				conn->state = DLOCK_CONN_READY;
 			}
@@ -703,6 +643,8 @@ dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
 	dlock_error_clear(&conn->error);
 	conn->retry = false;
 	conn->unconfirmed = false;
+	conn->timed_out = false;
+	conn->sent_at = dlock_now();
 	sent = PQsendQueryParams(conn->pg, text.data, nparams, NULL, params, NULL, NULL, 0);
 	dlock_string_free(&text);
 	if (!sent)
@@ -778,6 +720,27 @@ int64_t
 dlock_conn_until(const DlockConn *conn)
 {
 	return dlock_conn_connecting(conn) ? conn->until : DLOCK_NEVER;
+}
+
+/* Was it ended by a timeout of the server, and is it to be asked again? */
+bool
+dlock_conn_timed_out(const DlockConn *conn)
+{
+	return conn->timed_out;
+}
+
+/* When a server last said that it is there but cannot take us; 0: never. */
+int64_t
+dlock_conn_turned_away_at(const DlockConn *conn)
+{
+	return conn->turned_away_at;
+}
+
+/* Was that because it is full?  The server of the other one, if given. */
+bool
+dlock_conn_found_full(const DlockConn *conn, const DlockConn *where)
+{
+	return conn->full_host >= 0 && (where == NULL || conn->full_host == where->host);
 }
 
 int64_t

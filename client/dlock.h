@@ -10,7 +10,12 @@
  * Times are in milliseconds.  Functions may be called from any thread, and a
  * handle and its locks may be shared between threads; the exceptions are
  * dlock_close() and dlock_free(), which must be the last use of their
- * argument.  After fork() a child must not use the handles of its parent.
+ * argument.
+ *
+ * A handle belongs to the process that opened it.  After fork(), what would
+ * talk to the server returns DLOCK_INVALID in the child, no lock is the
+ * child's (dlock_is_owner() is 0), and dlock_close() frees the copy without a
+ * word to the server: the parent's connections and locks stay as they are.
  *
  * A function that can fail returns a dlock_status and, if err is not NULL,
  * fills *err.  The library never prints, exits, or touches signals.
@@ -42,7 +47,8 @@ typedef enum dlock_status
 	DLOCK_LOST = 5,				/* was ours, and is not any more */
 	DLOCK_REFUSED = 6,			/* the holder did not yield (55P03) */
 	DLOCK_UNCHANGED = 7,		/* watching: nothing happened in time */
-	DLOCK_TIMEOUT = 8,			/* connected, but no answer in time */
+	DLOCK_TIMEOUT = 8,			/* connected, but no answer in time, or a
+								 * timeout of the server came first */
 	DLOCK_UNREACHABLE = 9,		/* no server of the list took us in time */
 	DLOCK_DENIED = 10,			/* no such role or database, wrong password,
 								 * no privilege */
@@ -98,11 +104,16 @@ typedef enum dlock_reason
 	DLOCK_REASON_NONE = 0,
 	/* no renewal succeeded in time: we gave up before the server did */
 	DLOCK_REASON_DEADLINE = 1,
-	/* the server has no such grant any more */
+	/* the server has no such grant any more, and we do not know why */
 	DLOCK_REASON_EXPIRED = 2,
 	/* we were asked to yield and did not in time */
 	DLOCK_REASON_PREEMPTED = 3,
-	/* taken away without notice, by a higher priority or an administrator */
+
+	/*
+	 * taken away without notice, by a higher priority or an administrator:
+	 * the server says that another one has it before our time was up, or that
+	 * it is gone, and an event said so
+	 */
 	DLOCK_REASON_FORCED = 4
 } dlock_reason;
 
@@ -124,7 +135,7 @@ typedef struct dlock_event
  * Called in the renewal thread: be quick, all locks of the handle wait for
  * you.  Setting a flag, writing to a pipe and the functions marked "local"
  * below are fine.  A function that talks to the server returns DLOCK_INVALID
- * here.
+ * here.  dlock_close() of this handle takes effect when the callback returns.
  */
 typedef void (*dlock_callback) (const dlock_event *event, void *arg);
 
@@ -147,7 +158,8 @@ typedef struct dlock_open_options
 
 	/*
 	 * How long the servers may be silent or unreachable before a call gives
-	 * up, where the call does not say.  Default 10000.
+	 * up, where the call does not say.  Default 10000.  One that is full, or
+	 * is starting or stopping, is neither: a wait for a lock goes on.
 	 */
 	int64_t		timeout_ms;
 
@@ -186,7 +198,12 @@ extern dlock_status dlock_ping(dlock_handle *handle, int64_t timeout_ms,
 /*
  * Stop the renewal, close the connections, and free the handle and all its
  * locks, which must not be used any more.  Releases nothing: what is held
- * ends by its TTL.  NULL is fine.
+ * ends by its TTL.  NULL is fine.  Takes a second at most, if the server does
+ * not answer.
+ *
+ * In a callback of this handle it returns at once.  No other callback of it
+ * is called, and the renewal thread does the rest when this one returns; until
+ * then the event and its lock may be looked at.
  */
 extern void dlock_close(dlock_handle *handle);
 
@@ -296,7 +313,8 @@ extern dlock_status dlock_check(dlock_lock *lock, int64_t timeout_ms,
 
 /*
  * Stop the renewal and forget the lock, without a release.  The server keeps
- * it for what is left of its TTL.  Local.  NULL is fine.
+ * it for what is left of its TTL.  Local.  NULL is fine.  After a fork, the
+ * child's copy stays until dlock_close().
  */
 extern void dlock_free(dlock_lock *lock);
 

@@ -5,15 +5,21 @@
  *
  * Calls go downwards only:
  *
+ *	  handle.c		handles and options
  *	  lock.c		locks: acquire, release, refresh, check, elections
  *	  keys.c		keys: info, lists, watch, and grants without a dlock_lock
  *	  keepalive.c	the renewal thread
+ *	  lease.c		how long a lock is ours
+ *	  events.c		what is heard on channel dlock
  *	  orphan.c		grants that nobody knows of
  *	  request.c		one question to the server, retried until it is answered
+ *	  pool.c		connections that nobody uses
+ *	  fork.c		handles in a process that did not open them
  *	  conn.c		one connection, never blocking; the only one who talks to libpq
  *	  answer.c		what a server answered
  *	  target.c		the connection string, taken apart
  *	  resolve.c		names of hosts, without blocking
+ *	  errors.c		what an error of a server means
  *	  sql.c			the statements
  *	  util.c		clock, randomness, errors, strings
  *
@@ -28,6 +34,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "dlock.h"
 
@@ -80,6 +87,18 @@ extern void dlock_string_free(DlockString *string);
 extern char *dlock_strdup(const char *text);
 
 /*
+ * errors.c
+ */
+extern void dlock_error_make(dlock_error *error, const char *code,
+							 const char *text, const char *detail,
+							 const char *hint);
+extern void dlock_error_parse(dlock_error *error, const char *text);
+extern bool dlock_error_classify(dlock_error *error);
+extern bool dlock_error_turned_away(const dlock_error *error);
+extern bool dlock_error_timed_out(dlock_error *error, const char *function,
+								  int64_t took_ms, int64_t statement_timeout_ms);
+
+/*
  * resolve.c
  */
 typedef struct DlockResolve DlockResolve;
@@ -101,7 +120,9 @@ typedef struct DlockHost
 	char	   *port;
 } DlockHost;
 
-/* Never changes, but for preferred. */
+typedef struct DlockConn DlockConn;
+
+/* Never changes, but for preferred and conns. */
 typedef struct DlockTarget
 {
 	char	  **keywords;		/* without those of DlockHost */
@@ -111,6 +132,8 @@ typedef struct DlockTarget
 	int			nhosts;
 	int64_t		connect_ms;		/* for one address */
 	int			preferred;		/* the host that took us last; atomic */
+	pthread_mutex_t mutex;
+	DlockConn  *conns;			/* all there are; protected by mutex */
 } DlockTarget;
 
 extern dlock_status dlock_target_make(const char *conninfo,
@@ -135,8 +158,6 @@ typedef enum DlockConnState
 	DLOCK_CONN_DONE				/* and this is its answer */
 } DlockConnState;
 
-typedef struct DlockConn DlockConn;
-
 /* An answer without an error. */
 typedef struct DlockAnswer
 {
@@ -148,7 +169,9 @@ typedef void (*DlockNotified) (void *arg, const char *payload);
 
 extern DlockConn *dlock_conn_new(DlockTarget *target);
 extern void dlock_conn_free(DlockConn *conn);
-extern void dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg);
+extern void dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg,
+							  int64_t patience, int64_t now);
+extern bool dlock_conn_listens(const DlockConn *conn);
 extern void dlock_conn_start(DlockConn *conn, int64_t connect_ms, int64_t now);
 extern void dlock_conn_close(DlockConn *conn);
 extern void dlock_conn_step(DlockConn *conn, short revents, int64_t now);
@@ -166,6 +189,9 @@ extern bool dlock_conn_same_server(const DlockConn *a, const DlockConn *b);
  * perhaps on another host, and must be asked on a new connection.
  */
 extern const dlock_error *dlock_conn_error(const DlockConn *conn, bool *retry);
+extern bool dlock_conn_timed_out(const DlockConn *conn);
+extern int64_t dlock_conn_turned_away_at(const DlockConn *conn);
+extern bool dlock_conn_found_full(const DlockConn *conn, const DlockConn *where);
 
 /* In state DONE: the answer, or NULL if it was an error.  Now it is READY. */
 extern DlockAnswer *dlock_conn_take(DlockConn *conn);
@@ -211,6 +237,7 @@ typedef struct DlockRequest
 	int64_t		timeout_ms;		/* how long the server may be silent */
 	int64_t		until;			/* and the end of it all */
 	bool		once;			/* no second try */
+	bool		knocks;			/* a server that is full is there, too */
 
 	/* if the server is asked to wait: which parameter says so, and till when */
 	int			wait_param;		/* from 1, or 0 */
@@ -234,10 +261,23 @@ extern dlock_status dlock_request(dlock_handle *handle, DlockRequest *request,
 extern void dlock_request_init(DlockRequest *request, const char *sql,
 							   int nparams, const char **params,
 							   int64_t timeout_ms);
-extern void dlock_pool_close(dlock_handle *handle);
 
 /*
- * Handles and locks: lock.c makes them, keepalive.c watches over them.
+ * pool.c
+ */
+#define DLOCK_POOL_SIZE 4
+
+extern DlockConn *dlock_pool_take(dlock_handle *handle, bool may_borrow,
+								  int64_t until);
+extern DlockConn *dlock_pool_take_open(dlock_handle *handle, bool may_borrow,
+									   int64_t until);
+extern void dlock_pool_give(dlock_handle *handle, DlockConn *conn);
+extern void dlock_pool_close(dlock_handle *handle);
+extern void dlock_pool_finish(DlockConn *conn, int64_t until);
+
+/*
+ * Handles and locks: handle.c and lock.c make them, keepalive.c watches over
+ * them.
  */
 typedef enum DlockState
 {
@@ -266,14 +306,18 @@ struct dlock_lock
 	dlock_reason reason;
 	int64_t		deadline;		/* from then on it is not ours */
 	int64_t		danger_at;		/* when to worry, unless renewed */
+	int64_t		connect_at;		/* when the thread needs a connection for it */
 	int64_t		due;			/* next renewal */
 	int			index;			/* in the statement in flight, or -1 */
+	bool		renewing;		/* which renews it, or looks at it in turn */
 	int			held_off;		/* not to be renewed now, if not 0 */
 	bool		alone;			/* the last statement failed: without others */
 	bool		silent;			/* no more events */
 	bool		asked;			/* to yield, and the event is on its way or
 								 * told */
-	bool		forced;			/* a notification says so */
+	bool		heard;			/* of in an event, and not yet asked about */
+	bool		asking;			/* about that, in the statement in flight */
+	bool		forced;			/* an event says so, which may be false */
 	bool		in_callback;
 	bool		freed;			/* in its own callback */
 	/* events to be told */
@@ -295,10 +339,9 @@ typedef struct DlockOrphan
 	bool		in_flight;
 } DlockOrphan;
 
-#define DLOCK_POOL_SIZE 4
-
 struct dlock_handle
 {
+	pid_t		pid;			/* of the process that opened it */
 	DlockTarget *target;
 	int64_t		ttl_ms;
 	int64_t		timeout_ms;
@@ -309,6 +352,10 @@ struct dlock_handle
 	pthread_cond_t changed;		/* a renewal or a callback has ended */
 	DlockConn  *idle[DLOCK_POOL_SIZE];
 	int			nidle;
+	DlockConn  *returned;		/* to the thread, by whom it had lent it to */
+	int			wanted;			/* so many want to borrow it */
+	bool		lends;			/* it has one, and can answer to that */
+	int64_t		heard_until;	/* questions about events are paid for */
 	dlock_lock *locks;
 	DlockOrphan *orphans;
 	dlock_lock **batch;			/* in flight; NULL for those freed meanwhile */
@@ -316,25 +363,49 @@ struct dlock_handle
 	int			jitter;			/* of the next renewal, 0 to 199 */
 	bool		running;
 	bool		stopping;
+	bool		closing;		/* dlock_close() was called in a callback */
 	pthread_t	thread;
 	int			wake[2];		/* a byte wakes the thread */
 };
 
 /*
- * keepalive.c; those that say so need the mutex
+ * keepalive.c
  */
 extern dlock_status dlock_keepalive_start(dlock_handle *handle, dlock_error *err);
 extern void dlock_keepalive_stop(dlock_handle *handle);
+extern void dlock_keepalive_stop_later(dlock_handle *handle);
 extern void dlock_keepalive_wake(dlock_handle *handle);
 extern bool dlock_in_callback(dlock_handle *handle);
-extern void dlock_keepalive_add(dlock_lock *lock);	/* mutex */
-extern void dlock_keepalive_remove(dlock_lock *lock);	/* mutex */
-extern bool dlock_keepalive_wait(dlock_handle *handle, int64_t until);	/* mutex */
-extern bool dlock_keepalive_hold_off(dlock_lock *lock, int64_t until);	/* mutex */
-extern void dlock_keepalive_renewed(dlock_lock *lock, int64_t sent_at); /* mutex */
-extern void dlock_keepalive_lost(dlock_lock *lock, dlock_reason reason);	/* mutex */
-extern void dlock_keepalive_gone(dlock_lock *lock, const char *state);	/* mutex */
-extern bool dlock_keepalive_overdue(dlock_lock *lock, int64_t now); /* mutex */
+
+/*
+ * lease.c; all need the mutex
+ */
+extern void dlock_keepalive_add(dlock_lock *lock);
+extern void dlock_keepalive_remove(dlock_lock *lock);
+extern bool dlock_keepalive_wait(dlock_handle *handle, int64_t until);
+extern bool dlock_keepalive_hold_off(dlock_lock *lock, int64_t until);
+extern void dlock_keepalive_renewed(dlock_lock *lock, int64_t sent_at);
+extern void dlock_keepalive_lost(dlock_lock *lock, dlock_reason reason);
+extern void dlock_keepalive_gone(dlock_lock *lock, const char *state);
+extern bool dlock_keepalive_overdue(dlock_lock *lock, int64_t now);
+extern int64_t dlock_keepalive_next_due(const dlock_lock *lock, int64_t from);
+
+/*
+ * events.c; all but the first two need the mutex
+ */
+#define DLOCK_HEAR_PAUSE_MS 250
+#define DLOCK_HEAR_BURST 4
+
+extern bool dlock_event_parse(const char *payload, char **key,
+							  int64_t *version, bool *forced);
+extern void dlock_events_hear(void *arg, const char *payload);
+extern void dlock_events_missed(dlock_handle *handle);
+extern bool dlock_events_ripe(const dlock_lock *lock, int64_t now);
+extern int64_t dlock_events_ripe_at(const dlock_handle *handle);
+extern void dlock_events_asked(dlock_handle *handle, dlock_lock *const *locks,
+							   int n, int64_t now);
+extern void dlock_events_refuted(dlock_lock *lock);
+extern void dlock_events_unanswered(dlock_lock *lock);
 
 /*
  * orphan.c; all but the first two need the mutex
@@ -352,10 +423,21 @@ extern int64_t dlock_orphans_due(const dlock_handle *handle);
 /* How much of a lease is ours to use: the rest is for clocks that differ. */
 #define dlock_lease_ms(ttl) ((ttl) * 9 / 10)
 
+/*
+ * fork.c
+ */
+extern bool dlock_forked(const dlock_handle *handle);
+extern void dlock_forked_close(dlock_handle *handle);
+
 /* lock.c */
 extern void dlock_lock_destroy(dlock_lock *lock);
-extern dlock_status dlock_may_ask(dlock_handle *handle, dlock_error *err);
 extern dlock_status dlock_checked(const char *state);
+
+/* handle.c */
+extern void dlock_handle_destroy(dlock_handle *handle);
+extern dlock_status dlock_may_ask(dlock_handle *handle, dlock_error *err);
 extern int64_t dlock_timeout(const dlock_handle *handle, int64_t timeout_ms);
+extern bool dlock_take_options(void *to, size_t to_size, const void *from,
+							   size_t from_size);
 
 #endif							/* DLOCK_INTERNAL_H */

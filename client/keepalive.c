@@ -15,6 +15,10 @@
  * the deadline, a late answer say, does not bring the lock back; so deadlines
  * are looked at before answers.
  *
+ * A lock that is given back soon needs none of this, so the thread has no
+ * connection until there is a lock that has been held for a moment.  Then it
+ * takes one from the pool, if it can.
+ *
  * The mutex of the handle protects the locks; the connection is the thread's
  * own.  The mutex is never held while calling back, polling or connecting.
  *
@@ -37,6 +41,9 @@
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_LAST_MS 1000
 
+/* how long the last answer may take when we are to end */
+#define FINISH_MS 1000
+
 typedef enum Flight
 {
 	NOTHING,
@@ -48,135 +55,15 @@ typedef enum Flight
 typedef struct Keeper
 {
 	dlock_handle *handle;
-	DlockConn  *conn;
+	DlockConn  *conn;			/* NULL: none */
+	bool		is_new;			/* it was not yet seen to be READY */
+	bool		is_open;		/* it was, here or before it came here */
 	Flight		flight;
 	int64_t		sent_at;
 	int64_t		answer_by;
 	int64_t		backoff;
 	int64_t		retry_at;
 } Keeper;
-
-/*
- * Locks.  The caller has the mutex.
- */
-
-/*
- * A third of the TTL, with jitter: many clients that started together must
- * not stay together.  The locks of one handle shall.
- */
-static int64_t
-next_due(const dlock_lock *lock, int64_t from)
-{
-	return from + dlock_max(lock->ttl_ms * (900 + lock->handle->jitter) / 3000, 1);
-}
-
-void
-dlock_keepalive_renewed(dlock_lock *lock, int64_t sent_at)
-{
-	lock->deadline = sent_at + dlock_lease_ms(lock->ttl_ms);
-	lock->danger_at = sent_at + lock->ttl_ms * 6 / 10;
-	lock->due = next_due(lock, sent_at);
-	lock->tell_danger = false;
-}
-
-void
-dlock_keepalive_lost(dlock_lock *lock, dlock_reason reason)
-{
-	if (lock->state != DLOCK_STATE_HELD)
-		return;
-	lock->state = DLOCK_STATE_LOST;
-	lock->reason = reason;
-	lock->tell_lost = true;
-	lock->tell_danger = false;
-	lock->tell_preempted = false;
-	dlock_keepalive_wake(lock->handle);
-}
-
-/* The server says that it is not ours, but free or another's. */
-void
-dlock_keepalive_gone(dlock_lock *lock, const char *state)
-{
-	dlock_reason reason = DLOCK_REASON_EXPIRED;
-
-	/* before our deadline it cannot have expired and been taken */
-	if (lock->asked)
-		reason = DLOCK_REASON_PREEMPTED;
-	else if (lock->forced)
-		reason = DLOCK_REASON_FORCED;
-	else if (state != NULL && strcmp(state, "held_by_other") == 0)
-		reason = DLOCK_REASON_FORCED;
-	dlock_keepalive_lost(lock, reason);
-}
-
-/* Has its deadline passed?  Then it is lost. */
-bool
-dlock_keepalive_overdue(dlock_lock *lock, int64_t now)
-{
-	if (lock->state == DLOCK_STATE_HELD && now >= lock->deadline)
-		dlock_keepalive_lost(lock, DLOCK_REASON_DEADLINE);
-	return lock->state != DLOCK_STATE_HELD;
-}
-
-void
-dlock_keepalive_add(dlock_lock *lock)
-{
-	dlock_handle *handle = lock->handle;
-
-	lock->index = -1;
-	lock->prev = NULL;
-	lock->next = handle->locks;
-	if (lock->next != NULL)
-		lock->next->prev = lock;
-	handle->locks = lock;
-	dlock_keepalive_wake(handle);
-}
-
-void
-dlock_keepalive_remove(dlock_lock *lock)
-{
-	if (lock->prev != NULL)
-		lock->prev->next = lock->next;
-	else
-		lock->handle->locks = lock->next;
-	if (lock->next != NULL)
-		lock->next->prev = lock->prev;
-}
-
-/* Wait for the thread to get something done; false: the time is up. */
-bool
-dlock_keepalive_wait(dlock_handle *handle, int64_t until)
-{
-	struct timespec ts;
-	int64_t		now = dlock_now();
-	int64_t		left = dlock_min(until - now, 60000);
-
-	if (now >= until)
-		return false;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	ts.tv_sec += left / 1000;
-	ts.tv_nsec += left % 1000 * 1000000;
-	if (ts.tv_nsec >= 1000000000)
-	{
-		ts.tv_sec++;
-		ts.tv_nsec -= 1000000000;
-	}
-	pthread_cond_timedwait(&handle->changed, &handle->mutex, &ts);
-	return true;
-}
-
-/*
- * No renewal until held_off is taken back, and none is under way, nor an
- * event if there are to be no more: true.  False: the time is up.
- */
-bool
-dlock_keepalive_hold_off(dlock_lock *lock, int64_t until)
-{
-	lock->held_off++;
-	while (lock->index >= 0 || (lock->in_callback && lock->silent))
-		if (!dlock_keepalive_wait(lock->handle, until))
-			return false;
-	return true;
-}
 
 /*
  * Events
@@ -227,6 +114,8 @@ tell(dlock_handle *handle, int64_t now)
 		if (!next_event(lock, &event, now))
 			continue;
 		lock->in_callback = true;
+		handle->lends = false;
+		pthread_cond_broadcast(&handle->changed);
 		pthread_mutex_unlock(&handle->mutex);
 		lock->callback(&event, lock->callback_arg);
 		pthread_mutex_lock(&handle->mutex);
@@ -257,43 +146,21 @@ look_at_clock(Keeper *keeper, int64_t now)
 	}
 }
 
-/* "version": 17 of a lock of ours: have a look at it now. */
-static void
-notified(void *arg, const char *payload)
-{
-	dlock_handle *handle = arg;
-	const char *version = strstr(payload, "\"version\": ");
-	bool		forced = strstr(payload, "\"event\": \"forced\"") != NULL;
-	int64_t		number;
-
-	if (version == NULL)
-		return;
-	number = strtoll(version + strlen("\"version\": "), NULL, 10);
-	pthread_mutex_lock(&handle->mutex);
-	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-		if (lock->version == number)
-		{
-			lock->due = 0;
-			lock->forced = lock->forced || forced;
-		}
-	pthread_mutex_unlock(&handle->mutex);
-}
-
 /*
  * Renewals.  The caller has the mutex.
  */
 
 static bool
-wants_renewal(const dlock_lock *lock, int64_t now)
+may_ask_about(const dlock_lock *lock)
 {
-	return lock->state == DLOCK_STATE_HELD && lock->held_off == 0 &&
-		!lock->freed && lock->due <= now;
+	return lock->state == DLOCK_STATE_HELD && lock->held_off == 0 && !lock->freed;
 }
 
 /*
- * Which ones: if any is due, all that will be within the better half of their
- * period, so that they are due together the next time.
- * Those of a statement that failed have their turn when no others are due, one
+ * Which ones: those that we have heard of, and if any is due, all that will
+ * be within the better half of their period, so that they are due together
+ * the next time.
+ * Those of a statement that failed have their turn when no others have, one
  * by one.
  */
 static int
@@ -301,17 +168,19 @@ choose(dlock_handle *handle, int64_t now)
 {
 	dlock_lock *alone = NULL;
 	bool		any = false;
+	bool		any_due = false;
 	int			n = 0;
 
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
 	{
 		n++;
-		if (!wants_renewal(lock, now))
+		if (!may_ask_about(lock) || (lock->due > now && !dlock_events_ripe(lock, now)))
 			continue;
 		if (!lock->alone)
 			any = true;
 		else if (alone == NULL || lock->deadline < alone->deadline)
 			alone = lock;
+		any_due = any_due || (!lock->alone && lock->due <= now);
 	}
 	if (!any && alone == NULL)
 		return 0;
@@ -322,11 +191,18 @@ choose(dlock_handle *handle, int64_t now)
 		return 0;
 	for (dlock_lock *lock = handle->locks; lock != NULL && handle->nbatch < n;
 		 lock = lock->next)
-		if (any ? !lock->alone && wants_renewal(lock, now + lock->ttl_ms / 5) : lock == alone)
+	{
+		bool		is_due = lock->due <= (any_due ? now + lock->ttl_ms / 5 : now);
+
+		if (any ? may_ask_about(lock) && !lock->alone &&
+			(is_due || dlock_events_ripe(lock, now)) : lock == alone)
 		{
+			lock->renewing = is_due;
 			lock->index = handle->nbatch;
 			handle->batch[handle->nbatch++] = lock;
 		}
+	}
+	dlock_events_asked(handle, handle->batch, handle->nbatch, now);
 	return handle->nbatch;
 }
 
@@ -354,7 +230,7 @@ send_renewal(Keeper *keeper, int64_t now)
 		snprintf(number, sizeof(number), "%s%lld", comma, (long long) lock->version);
 		dlock_string_puts(&versions, number);
 		dlock_string_puts(&renew, comma);
-		dlock_string_puts(&renew, lock->renew ? "t" : "f");
+		dlock_string_puts(&renew, lock->renew && lock->renewing ? "t" : "f");
 		patience = dlock_min(patience, lock->ttl_ms / 3);
 	}
 	dlock_string_puts(&keys, "}");
@@ -390,7 +266,10 @@ land(Keeper *keeper, const DlockAnswer *answer, int64_t now)
 		dlock_orphans_landed(handle, answer, now);
 	for (int i = 0; i < handle->nbatch; i++)
 		if (handle->batch[i] != NULL)
+		{
 			handle->batch[i]->index = -1;
+			dlock_events_unanswered(handle->batch[i]);
+		}
 	free(handle->batch);
 	handle->batch = NULL;
 	handle->nbatch = 0;
@@ -421,10 +300,11 @@ renewal_answered(Keeper *keeper, const DlockAnswer *answer, int64_t now)
 			dlock_keepalive_gone(lock, state);
 			continue;
 		}
+		dlock_events_refuted(lock);
 		if (refreshed != NULL && refreshed[0] == 't')
 			dlock_keepalive_renewed(lock, keeper->sent_at);
-		else
-			lock->due = next_due(lock, keeper->sent_at);
+		else if (lock->renewing)
+			lock->due = dlock_keepalive_next_due(lock, keeper->sent_at);
 
 		if (strcmp(state, "held") == 0)
 			lock->asked = false;
@@ -474,32 +354,123 @@ flight_ended(Keeper *keeper, int64_t now)
 }
 
 /*
- * The thread
+ * The connection.  The caller has the mutex.
  */
 
+static DlockConnState
+conn_state(const Keeper *keeper)
+{
+	return keeper->conn != NULL ? dlock_conn_state(keeper->conn) : DLOCK_CONN_CLOSED;
+}
+
 static void
-start_connecting(Keeper *keeper, int64_t now)
+replace_conn(Keeper *keeper, DlockConn *conn, bool is_new, bool is_open)
+{
+	dlock_conn_free(keeper->conn);
+	keeper->conn = conn;
+	keeper->is_new = is_new;
+	keeper->is_open = is_open;
+}
+
+/* What we lent is back, or somebody wants to borrow. */
+static void
+lend(Keeper *keeper, int64_t now)
+{
+	dlock_handle *handle = keeper->handle;
+	DlockConn  *back = handle->returned;
+
+	/* it may have been opened anew in between, so it counts as new */
+	handle->returned = NULL;
+	if (back != NULL && conn_state(keeper) < DLOCK_CONN_READY)
+		replace_conn(keeper, back, true, true);
+	else
+		dlock_conn_free(back);
+
+	if (handle->wanted > 0 && handle->nidle == 0 && keeper->flight == NOTHING &&
+		conn_state(keeper) == DLOCK_CONN_READY)
+	{
+		handle->idle[handle->nidle++] = keeper->conn;
+		keeper->conn = NULL;
+		keeper->is_open = false;
+		/* it will be back in a moment; where there is none, it was the last */
+		keeper->retry_at = dlock_max(keeper->retry_at, now + BACKOFF_FIRST_MS);
+	}
+	if (handle->wanted > 0 && conn_state(keeper) == DLOCK_CONN_CLOSED)
+	{
+		handle->lends = false;
+		pthread_cond_broadcast(&handle->changed);
+	}
+}
+
+static void
+open_connection(Keeper *keeper, int64_t now)
 {
 	dlock_handle *handle = keeper->handle;
 	int64_t		ttl = handle->ttl_ms;
+	int64_t		patience;
 
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
 		if (lock->state == DLOCK_STATE_HELD)
 			ttl = dlock_min(ttl, lock->ttl_ms);
+	patience = dlock_max(ttl / 4, 100);
+	if (handle->nidle > 0 && handle->wanted == 0)
+	{
+		replace_conn(keeper, handle->idle[--handle->nidle], true, true);
+		dlock_conn_listen(keeper->conn, dlock_events_hear, handle, patience, now);
+		return;
+	}
+	if (now < keeper->retry_at)
+		return;
+	keeper->retry_at = now + dlock_jitter(keeper->backoff);
+	keeper->backoff = dlock_min(2 * keeper->backoff, BACKOFF_LAST_MS);
+	replace_conn(keeper, dlock_conn_new(handle->target), true, false);
+	if (keeper->conn == NULL)
+		return;
+	dlock_conn_listen(keeper->conn, dlock_events_hear, handle, patience, now);
 	/* resolving and connecting must not wait for those who have the mutex */
 	pthread_mutex_unlock(&handle->mutex);
-	dlock_conn_start(keeper->conn, dlock_max(ttl / 4, 100), now);
+	dlock_conn_start(keeper->conn, patience, now);
 	pthread_mutex_lock(&handle->mutex);
 }
 
-static bool
-has_work(dlock_handle *handle, int64_t now)
+/* When do we need a connection? */
+static int64_t
+needed_at(dlock_handle *handle, int64_t now)
 {
+	int64_t		at = DLOCK_NEVER;
+
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
 		if (lock->state == DLOCK_STATE_HELD && !lock->silent)
-			return true;
+			at = dlock_min(at, lock->connect_at);
 	dlock_orphans_drop(handle, now);
-	return handle->orphans != NULL;
+	return handle->orphans != NULL ? now : at;
+}
+
+/*
+ * The thread
+ */
+
+/* Send what is due. */
+static void
+ask_server(Keeper *keeper, int64_t now)
+{
+	dlock_handle *handle = keeper->handle;
+
+	keeper->backoff = BACKOFF_FIRST_MS;
+	keeper->is_open = true;
+	if (keeper->is_new && dlock_conn_listens(keeper->conn))
+		dlock_events_missed(handle);
+	keeper->is_new = false;
+	dlock_orphans_drop(handle, now);
+	if (!send_renewal(keeper, now) && keeper->flight == NOTHING &&
+		dlock_orphans_send(handle, keeper->conn, now))
+	{
+		keeper->flight = ORPHANS;
+		keeper->answer_by = now + dlock_max(handle->ttl_ms / 3, 20);
+	}
+	if (keeper->flight != NOTHING &&
+		dlock_conn_state(keeper->conn) != DLOCK_CONN_BUSY)
+		flight_ended(keeper, now);
 }
 
 /* Start what can be started; when to look again at the latest? */
@@ -508,40 +479,24 @@ plan(Keeper *keeper, int64_t now)
 {
 	dlock_handle *handle = keeper->handle;
 	int64_t		until = DLOCK_NEVER;
-	DlockConnState state = dlock_conn_state(keeper->conn);
+	DlockConnState state;
 
-	if (state == DLOCK_CONN_CLOSED && has_work(handle, now))
-	{
-		if (now >= keeper->retry_at)
-		{
-			keeper->retry_at = now + dlock_jitter(keeper->backoff);
-			keeper->backoff = dlock_min(2 * keeper->backoff, BACKOFF_LAST_MS);
-			start_connecting(keeper, now);
-		}
-		else
-			until = keeper->retry_at;
-	}
-	else if (state == DLOCK_CONN_READY)
-	{
-		keeper->backoff = BACKOFF_FIRST_MS;
-		dlock_orphans_drop(handle, now);
-		if (!send_renewal(keeper, now) && keeper->flight == NOTHING &&
-			dlock_orphans_send(handle, keeper->conn, now))
-		{
-			keeper->flight = ORPHANS;
-			keeper->answer_by = now + dlock_max(handle->ttl_ms / 3, 20);
-		}
-		if (keeper->flight != NOTHING &&
-			dlock_conn_state(keeper->conn) != DLOCK_CONN_BUSY)
-			flight_ended(keeper, now);
-	}
+	if (conn_state(keeper) == DLOCK_CONN_CLOSED && needed_at(handle, now) <= now)
+		open_connection(keeper, now);
+	if (conn_state(keeper) == DLOCK_CONN_READY)
+		ask_server(keeper, now);
 
-	state = dlock_conn_state(keeper->conn);
-	if (state == DLOCK_CONN_CLOSED && has_work(handle, now))
-		until = dlock_min(until, keeper->retry_at);
+	state = conn_state(keeper);
+	if (state == DLOCK_CONN_CLOSED)
+	{
+		until = needed_at(handle, now);
+		if (until < DLOCK_NEVER)
+			until = dlock_max(until, keeper->retry_at);
+	}
+	else
+		until = dlock_conn_until(keeper->conn);
 	if (state == DLOCK_CONN_BUSY)
 		until = dlock_min(until, keeper->answer_by);
-	until = dlock_min(until, dlock_conn_until(keeper->conn));
 	if (state == DLOCK_CONN_READY)
 		until = dlock_min(until, dlock_orphans_due(handle));
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
@@ -552,7 +507,8 @@ plan(Keeper *keeper, int64_t now)
 		if (lock->renew)
 			until = dlock_min(until, lock->danger_at);
 		if (state == DLOCK_CONN_READY && lock->held_off == 0)
-			until = dlock_min(until, lock->due);
+			until = dlock_min(until, lock->heard ?
+							  dlock_min(lock->due, dlock_events_ripe_at(handle)) : lock->due);
 	}
 	return until;
 }
@@ -566,58 +522,56 @@ drain(int fd)
 		;
 }
 
+/* Wait for the server, a call, or the time; then go on with the connection. */
+static void
+wait_for_news(Keeper *keeper, int64_t until)
+{
+	dlock_handle *handle = keeper->handle;
+	struct pollfd fds[2] = {{0}, {0}};
+	int			n;
+
+	fds[0].fd = handle->wake[0];
+	fds[0].events = POLLIN;
+	fds[1].fd = -1;
+	if (keeper->conn != NULL)
+		fds[1].fd = dlock_conn_fd(keeper->conn, &fds[1].events);
+	handle->lends = keeper->is_open && conn_state(keeper) != DLOCK_CONN_CLOSED;
+	pthread_mutex_unlock(&handle->mutex);
+
+	n = poll(fds, 2, dlock_poll_timeout(until, dlock_now()));
+	if (n > 0 && fds[0].revents != 0)
+		drain(handle->wake[0]);
+	if (keeper->conn != NULL)
+		dlock_conn_step(keeper->conn, n > 0 ? fds[1].revents : 0, dlock_now());
+	pthread_mutex_lock(&handle->mutex);
+}
+
 static void *
 keeper_main(void *arg)
 {
 	Keeper		keeper;
 	dlock_handle *handle = arg;
+	bool		closing;
 
 	memset(&keeper, 0, sizeof(keeper));
 	keeper.handle = handle;
 	keeper.backoff = BACKOFF_FIRST_MS;
-	keeper.conn = dlock_conn_new(handle->target);
 
 	pthread_mutex_lock(&handle->mutex);
-	if (keeper.conn != NULL)
-		dlock_conn_listen(keeper.conn, notified, handle);
 	while (!handle->stopping)
 	{
-		struct pollfd fds[2];
 		int64_t		now = dlock_now();
-		int64_t		until = DLOCK_NEVER;
-		int			n;
+		int64_t		until;
 
 		look_at_clock(&keeper, now);
 		if (tell(handle, now))
 			continue;
-		if (keeper.conn == NULL)
-		{
-			/* no memory when we started: perhaps now */
-			keeper.conn = dlock_conn_new(handle->target);
-			until = now + BACKOFF_LAST_MS;
-		}
-		else
-			until = plan(&keeper, now);
+		lend(&keeper, now);
+		until = plan(&keeper, now);
+		wait_for_news(&keeper, until);
 
-		fds[0].fd = handle->wake[0];
-		fds[0].events = POLLIN;
-		fds[0].revents = 0;
-		fds[1].fd = -1;
-		fds[1].events = 0;
-		fds[1].revents = 0;
-		if (keeper.conn != NULL)
-			fds[1].fd = dlock_conn_fd(keeper.conn, &fds[1].events);
-		pthread_mutex_unlock(&handle->mutex);
-
-		n = poll(fds, 2, dlock_poll_timeout(until, dlock_now()));
-		if (n > 0 && fds[0].revents != 0)
-			drain(handle->wake[0]);
-		now = dlock_now();
-		if (keeper.conn != NULL)
-			dlock_conn_step(keeper.conn, n > 0 ? fds[1].revents : 0, now);
-
-		pthread_mutex_lock(&handle->mutex);
 		/* a lock whose time is up is lost, whatever the answer is */
+		now = dlock_now();
 		look_at_clock(&keeper, now);
 		if (keeper.flight != NOTHING)
 		{
@@ -636,8 +590,16 @@ keeper_main(void *arg)
 	}
 	if (keeper.flight != NOTHING)
 		land(&keeper, NULL, dlock_now());
+	handle->lends = false;
+	closing = handle->closing;
 	pthread_mutex_unlock(&handle->mutex);
-	dlock_conn_free(keeper.conn);
+	dlock_pool_finish(keeper.conn, dlock_now() + FINISH_MS);
+	if (closing)
+	{
+		/* nobody waits for us, nor may use the handle any more */
+		pthread_detach(pthread_self());
+		dlock_handle_destroy(handle);
+	}
 	return NULL;
 }
 
@@ -685,7 +647,16 @@ dlock_keepalive_stop(dlock_handle *handle)
 	pthread_mutex_unlock(&handle->mutex);
 	if (running)
 		pthread_join(handle->thread, NULL);
-	dlock_orphans_drop(handle, DLOCK_NEVER);
+}
+
+/* The same in a callback: when that is over, the thread ends and cleans up. */
+void
+dlock_keepalive_stop_later(dlock_handle *handle)
+{
+	pthread_mutex_lock(&handle->mutex);
+	handle->stopping = true;
+	handle->closing = true;
+	pthread_mutex_unlock(&handle->mutex);
 }
 
 /* Is this the renewal thread? */

@@ -135,9 +135,10 @@ make_infos(DlockAnswer *answer, dlock_info **infos, size_t *n, dlock_error *err)
 	return DLOCK_OK;
 }
 
-dlock_status
-dlock_get_info(dlock_handle *handle, const char *key, int64_t timeout_ms,
-			   dlock_info **info, dlock_error *err)
+/* until: for as long as there is a server that answers */
+static dlock_status
+info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
+		   int64_t until, dlock_info **info, dlock_error *err)
 {
 	DlockRequest request;
 	const char *params[1];
@@ -145,11 +146,11 @@ dlock_get_info(dlock_handle *handle, const char *key, int64_t timeout_ms,
 	size_t		n = 0;
 	dlock_status status;
 
-	if (info == NULL || key == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "key and info must not be null");
 	*info = NULL;
 	params[0] = key;
-	status = ask(handle, &request, dlock_sql_info, 1, params, timeout_ms, err);
+	dlock_request_init(&request, dlock_sql_info, 1, params, timeout_ms);
+	request.until = until;
+	status = dlock_request(handle, &request, err);
 	if (status == DLOCK_OK)
 		status = make_infos(request.answer, &found, &n, err);
 	if (status != DLOCK_OK)
@@ -161,6 +162,22 @@ dlock_get_info(dlock_handle *handle, const char *key, int64_t timeout_ms,
 	}
 	*info = found;
 	return DLOCK_OK;
+}
+
+dlock_status
+dlock_get_info(dlock_handle *handle, const char *key, int64_t timeout_ms,
+			   dlock_info **info, dlock_error *err)
+{
+	dlock_status status;
+
+	if (info == NULL || key == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "key and info must not be null");
+	*info = NULL;
+	status = dlock_may_ask(handle, err);
+	if (status != DLOCK_OK)
+		return status;
+	timeout_ms = dlock_timeout(handle, timeout_ms);
+	return info_until(handle, key, timeout_ms, dlock_later(dlock_now(), timeout_ms), info, err);
 }
 
 dlock_status
@@ -325,7 +342,8 @@ dlock_observe(dlock_handle *handle, const char *key, int64_t version,
 	{
 		int64_t		seen;
 
-		status = dlock_get_info(handle, key, -1, leader, err);
+		status = info_until(handle, key, handle->timeout_ms,
+							dlock_later(wait_until, handle->timeout_ms), leader, err);
 		if (status == DLOCK_OK && (*leader)->version != version)
 			return DLOCK_OK;
 		seen = status == DLOCK_OK ? (*leader)->version : 0;

@@ -1,148 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * lock.c
- *	  Handles and locks: acquire, release, refresh, check, elections.
+ *	  Locks: acquire, release, refresh, check, elections.
  *
  *-------------------------------------------------------------------------
  */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "internal.h"
 
-/*
- * Options
- */
-
-void
-dlock_open_options_init_size(dlock_open_options *options, size_t size)
-{
-	memset(options, 0, size);
-	options->size = size;
-	options->ttl_ms = 20000;
-	options->timeout_ms = 10000;
-}
-
-void
-dlock_options_init_size(dlock_options *options, size_t size)
-{
-	memset(options, 0, size);
-	options->size = size;
-	options->renew = -1;
-	options->timeout_ms = -1;
-}
-
-/*
- * A program that was built with an older header has a smaller struct; what it
- * does not have has its default.
- */
-static bool
-take_options(void *to, size_t to_size, const void *from, size_t from_size)
-{
-	if (from_size < sizeof(size_t) || from_size > 65536)
-		return false;
-	memcpy(to, from, from_size < to_size ? from_size : to_size);
-	return true;
-}
-
-int64_t
-dlock_timeout(const dlock_handle *handle, int64_t timeout_ms)
-{
-	return timeout_ms < 0 ? handle->timeout_ms : timeout_ms;
-}
-
-/*
- * Handles
- */
-
-static void
-destroy_handle(dlock_handle *handle)
-{
-	if (handle->wake[0] >= 0)
-		close(handle->wake[0]);
-	if (handle->wake[1] >= 0)
-		close(handle->wake[1]);
-	pthread_cond_destroy(&handle->changed);
-	pthread_mutex_destroy(&handle->mutex);
-	dlock_target_free(handle->target);
-	free(handle);
-}
-
-dlock_status
-dlock_open(const char *conninfo, const dlock_open_options *given,
-		   dlock_handle **made, dlock_error *err)
-{
-	dlock_open_options options;
-	dlock_handle *handle;
-	pthread_condattr_t attr;
-	dlock_status status;
-
-	dlock_error_clear(err);
-	if (made == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "no place for the handle");
-	*made = NULL;
-	dlock_open_options_init(&options);
-	if (given != NULL && !take_options(&options, sizeof(options), given, given->size))
-		return dlock_fail(err, DLOCK_INVALID, "options were not initialized");
-	if (options.ttl_ms <= 0 || options.timeout_ms < 0)
-		return dlock_fail(err, DLOCK_INVALID, "ttl_ms must be positive and timeout_ms must not be negative");
-
-	handle = calloc(1, sizeof(dlock_handle));
-	if (handle == NULL)
-		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
-	handle->ttl_ms = options.ttl_ms;
-	handle->timeout_ms = options.timeout_ms;
-	handle->callback = options.callback;
-	handle->callback_arg = options.callback_arg;
-	handle->wake[0] = handle->wake[1] = -1;
-	pthread_mutex_init(&handle->mutex, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&handle->changed, &attr);
-	pthread_condattr_destroy(&attr);
-
-	status = dlock_target_make(conninfo, &options, &handle->target, err);
-	if (status == DLOCK_OK && pipe2(handle->wake, O_CLOEXEC | O_NONBLOCK) != 0)
-		status = dlock_fail(err, DLOCK_NO_MEMORY, "could not create a pipe");
-	if (status != DLOCK_OK)
-	{
-		destroy_handle(handle);
-		return status;
-	}
-	*made = handle;
-	return DLOCK_OK;
-}
-
-void
-dlock_close(dlock_handle *handle)
-{
-	if (handle == NULL)
-		return;
-	dlock_keepalive_stop(handle);
-	while (handle->locks != NULL)
-	{
-		dlock_lock *lock = handle->locks;
-
-		dlock_keepalive_remove(lock);
-		dlock_lock_destroy(lock);
-	}
-	dlock_pool_close(handle);
-	destroy_handle(handle);
-}
-
-/* Is there a handle, and may this thread wait for an answer? */
-dlock_status
-dlock_may_ask(dlock_handle *handle, dlock_error *err)
-{
-	if (handle == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "no handle");
-	if (dlock_in_callback(handle))
-		return dlock_fail(err, DLOCK_INVALID, "cannot ask the server within a callback");
-	return DLOCK_OK;
-}
 
 dlock_status
 dlock_ping(dlock_handle *handle, int64_t timeout_ms, dlock_error *err)
@@ -368,7 +236,7 @@ dlock_acquire(dlock_handle *handle, const char *key, const dlock_options *given,
 	if (status != DLOCK_OK)
 		return status;
 	dlock_options_init(&options);
-	if (given != NULL && !take_options(&options, sizeof(options), given, given->size))
+	if (given != NULL && !dlock_take_options(&options, sizeof(options), given, given->size))
 		return dlock_fail(err, DLOCK_INVALID, "options were not initialized");
 	status = check_options(key, &options, err);
 	if (status != DLOCK_OK)
@@ -472,6 +340,8 @@ dlock_free(dlock_lock *lock)
 	if (lock == NULL)
 		return;
 	handle = lock->handle;
+	if (dlock_forked(handle))
+		return;					/* dlock_close() frees it */
 	here = dlock_in_callback(handle);
 	pthread_mutex_lock(&handle->mutex);
 	lock->silent = true;
@@ -648,7 +518,7 @@ dlock_left_ms(const dlock_lock *lock)
 {
 	int64_t		left = 0;
 
-	if (lock == NULL)
+	if (lock == NULL || dlock_forked(lock->handle))
 		return 0;
 	pthread_mutex_lock(&lock->handle->mutex);
 	if (lock->state == DLOCK_STATE_HELD)
@@ -668,7 +538,7 @@ dlock_lost_reason(const dlock_lock *lock)
 {
 	dlock_reason reason;
 
-	if (lock == NULL)
+	if (lock == NULL || dlock_forked(lock->handle))
 		return DLOCK_REASON_NONE;
 	pthread_mutex_lock(&lock->handle->mutex);
 	reason = lock->reason;
@@ -701,6 +571,8 @@ dlock_ttl_ms(const dlock_lock *lock)
 {
 	int64_t		ttl;
 
+	if (dlock_forked(lock->handle))
+		return lock->ttl_ms;
 	pthread_mutex_lock(&lock->handle->mutex);
 	ttl = lock->ttl_ms;
 	pthread_mutex_unlock(&lock->handle->mutex);
@@ -718,7 +590,7 @@ dlock_campaign(dlock_handle *handle, const char *key, const dlock_options *given
 	dlock_options options;
 
 	dlock_options_init(&options);
-	if (given != NULL && !take_options(&options, sizeof(options), given, given->size))
+	if (given != NULL && !dlock_take_options(&options, sizeof(options), given, given->size))
 		return dlock_fail(err, DLOCK_INVALID, "options were not initialized");
 	options.size = sizeof(options);
 	if (options.wait_ms <= 0)

@@ -9,8 +9,8 @@
  * question goes to whichever host takes us next, until the caller's time is
  * up.  Nothing is ever cancelled.
  *
- * A connection is used by one thread at a time; those that nobody uses wait
- * in the handle for the next one.
+ * A server that is full, or about to start or stop, is not silent: who waits
+ * for a lock asks again until that wait is over.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,6 +24,9 @@
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_LAST_MS 1000
 
+/* between two tries that a timeout of the server ends */
+#define TIMED_OUT_MS 250
+
 void
 dlock_request_init(DlockRequest *request, const char *sql, int nparams,
 				   const char **params, int64_t timeout_ms)
@@ -34,41 +37,6 @@ dlock_request_init(DlockRequest *request, const char *sql, int nparams,
 	request->params = params;
 	request->timeout_ms = timeout_ms;
 	request->until = dlock_later(dlock_now(), timeout_ms);
-}
-
-static DlockConn *
-check_out(dlock_handle *handle)
-{
-	DlockConn  *conn = NULL;
-
-	pthread_mutex_lock(&handle->mutex);
-	if (handle->nidle > 0)
-		conn = handle->idle[--handle->nidle];
-	pthread_mutex_unlock(&handle->mutex);
-	return conn != NULL ? conn : dlock_conn_new(handle->target);
-}
-
-static void
-check_in(dlock_handle *handle, DlockConn *conn)
-{
-	if (dlock_conn_state(conn) == DLOCK_CONN_READY)
-	{
-		pthread_mutex_lock(&handle->mutex);
-		if (handle->nidle < DLOCK_POOL_SIZE)
-		{
-			handle->idle[handle->nidle++] = conn;
-			conn = NULL;
-		}
-		pthread_mutex_unlock(&handle->mutex);
-	}
-	dlock_conn_free(conn);
-}
-
-void
-dlock_pool_close(dlock_handle *handle)
-{
-	while (handle->nidle > 0)
-		dlock_conn_free(handle->idle[--handle->nidle]);
 }
 
 /* Let the connection go on until then at most. */
@@ -87,20 +55,22 @@ work(DlockConn *conn, int64_t until)
 
 /*
  * While the server makes us wait, it may have gone, and TCP does not tell if
- * the machine in between is alive.  Ask on another connection.  false: gone,
- * or another server is the one to ask.
+ * the machine in between is alive.  Ask on another connection, and do not keep
+ * that: as many as wait would want it.  false: gone, or another server is the
+ * one to ask.
  */
 static bool
 still_there(dlock_handle *handle, DlockConn *waiting, int64_t timeout_ms,
 			dlock_error *error)
 {
 	DlockRequest probe;
-	DlockConn  *conn = NULL;
+	DlockConn  *conn = dlock_pool_take(handle, false, 0);
+	bool		was_open = conn != NULL && dlock_conn_state(conn) == DLOCK_CONN_READY;
 	bool		there;
 
 	dlock_request_init(&probe, dlock_sql_probe, 0, NULL, timeout_ms);
 	probe.conn = &conn;
-	conn = check_out(handle);
+	probe.knocks = true;
 	there = dlock_request(handle, &probe, error) == DLOCK_OK;
 	if (there && !dlock_conn_same_server(conn, waiting))
 	{
@@ -108,8 +78,12 @@ still_there(dlock_handle *handle, DlockConn *waiting, int64_t timeout_ms,
 		there = false;
 	}
 	dlock_answer_free(probe.answer);
-	if (conn != NULL)
-		check_in(handle, conn);
+	if (conn != NULL && !there)
+		there = dlock_conn_found_full(conn, waiting);
+	if (was_open)
+		dlock_pool_give(handle, conn);
+	else
+		dlock_conn_free(conn);
 	return there;
 }
 
@@ -140,6 +114,45 @@ typedef enum Outcome
 	OUT_OF_TIME
 } Outcome;
 
+/* Connect, if it is not; ANSWERED: it is, or never will be. */
+static Outcome
+connect_for(const DlockRequest *request, DlockConn *conn, int64_t *silent_until,
+			dlock_error *error)
+{
+	bool		retry;
+
+	if (dlock_conn_state(conn) == DLOCK_CONN_CLOSED)
+		dlock_conn_start(conn, 0, dlock_now());
+	for (;;)
+	{
+		int64_t		turned_away_at = dlock_conn_turned_away_at(conn);
+		int64_t		until;
+
+		if (turned_away_at > 0)
+			*silent_until = dlock_max(*silent_until,
+									  dlock_later(turned_away_at, request->timeout_ms));
+		if (!dlock_conn_connecting(conn))
+			break;
+		until = dlock_min(request->until, *silent_until);
+		if (dlock_now() >= until)
+		{
+			/* what the host before said is more than that time is up */
+			dlock_error_copy(error, dlock_conn_error(conn, &retry));
+			if (error->message[0] == '\0')
+				dlock_fail(error, DLOCK_UNREACHABLE,
+						   "no server could be reached in %lld ms",
+						   (long long) request->timeout_ms);
+			dlock_conn_close(conn);
+			return OUT_OF_TIME;
+		}
+		work(conn, until);
+	}
+	if (dlock_conn_state(conn) != DLOCK_CONN_CLOSED)
+		return ANSWERED;
+	dlock_error_copy(error, dlock_conn_error(conn, &retry));
+	return retry ? AGAIN : ANSWERED;
+}
+
 /* One try. */
 static Outcome
 try(dlock_handle *handle, DlockRequest *request, DlockConn *conn,
@@ -151,32 +164,10 @@ try(dlock_handle *handle, DlockRequest *request, DlockConn *conn,
 	int64_t		probe_at = DLOCK_NEVER;
 	int64_t		probe_every = dlock_max(request->timeout_ms / 2, 250);
 	bool		retry;
+	Outcome		outcome = connect_for(request, conn, silent_until, error);
 
-	if (dlock_conn_state(conn) == DLOCK_CONN_CLOSED)
-		dlock_conn_start(conn, 0, dlock_now());
-	while (dlock_conn_connecting(conn))
-	{
-		until = dlock_min(request->until, *silent_until);
-		if (dlock_now() >= until)
-		{
-			bool		known;
-
-			/* what the host before said is more than that time is up */
-			dlock_error_copy(error, dlock_conn_error(conn, &known));
-			if (error->message[0] == '\0')
-				dlock_fail(error, DLOCK_UNREACHABLE,
-						   "no server could be reached in %lld ms",
-						   (long long) request->timeout_ms);
-			dlock_conn_close(conn);
-			return OUT_OF_TIME;
-		}
-		work(conn, until);
-	}
-	if (dlock_conn_state(conn) == DLOCK_CONN_CLOSED)
-	{
-		dlock_error_copy(error, dlock_conn_error(conn, &retry));
-		return retry ? AGAIN : ANSWERED;
-	}
+	if (outcome != ANSWERED || dlock_conn_state(conn) == DLOCK_CONN_CLOSED)
+		return outcome;
 
 	request->sent_at = dlock_now();
 	set_parameters(request, conn, request->sent_at, wait, ttl, sizeof(wait));
@@ -227,11 +218,31 @@ try(dlock_handle *handle, DlockRequest *request, DlockConn *conn,
 			return ANSWERED;
 	}
 	dlock_error_copy(error, dlock_conn_error(conn, &retry));
-	if (!retry)
-		return ANSWERED;
-	request->in_doubt = true;
 	*silent_until = dlock_later(dlock_now(), request->timeout_ms);
+	if (!retry)
+		return dlock_conn_timed_out(conn) ? AGAIN : ANSWERED;
+	request->in_doubt = true;
 	return AGAIN;
+}
+
+/*
+ * How long to wait before the next try.  Many may be turned away at a time,
+ * and must not come back at the same time.  After a timeout of the server,
+ * which took its time, the next try is at once, unless that was very short.
+ */
+static int64_t
+next_try_at(const DlockRequest *request, const DlockConn *conn, int64_t backoff)
+{
+	if (dlock_conn_state(conn) == DLOCK_CONN_READY)
+		return dlock_max(dlock_now(),
+						 request->sent_at + dlock_jitter(dlock_min(backoff, TIMED_OUT_MS)));
+	if (dlock_conn_turned_away_at(conn) > 0)
+	{
+		/* not for as long as nobody at all may be there */
+		backoff = dlock_max(dlock_min(backoff, request->timeout_ms / 2), 1);
+		return dlock_now() + backoff / 2 + dlock_random() % backoff;
+	}
+	return dlock_now() + dlock_jitter(backoff);
 }
 
 /*
@@ -252,7 +263,7 @@ dlock_request(dlock_handle *handle, DlockRequest *request, dlock_error *err)
 	if (request->once)
 		silent_until = DLOCK_NEVER;
 	if (conn == NULL)
-		conn = check_out(handle);
+		conn = dlock_pool_take(handle, request->conn == NULL, request->until);
 	for (;;)
 	{
 		int64_t		until;
@@ -265,11 +276,23 @@ dlock_request(dlock_handle *handle, DlockRequest *request, dlock_error *err)
 		if (outcome != AGAIN)
 			break;
 		/* an old connection may just have become stale */
-		if (was_open)
+		if (was_open && dlock_conn_state(conn) == DLOCK_CONN_CLOSED)
 			continue;
-		if (request->once)
+		if (request->once || (request->knocks && dlock_conn_found_full(conn, NULL)))
 			break;
-		until = dlock_later(dlock_now(), dlock_jitter(backoff));
+		if (dlock_conn_found_full(conn, NULL))
+		{
+			bool		is_short = request->conn == NULL && request->wait_param == 0;
+			DlockConn  *open = dlock_pool_take_open(handle, is_short, request->until);
+
+			if (open != NULL)
+			{
+				dlock_conn_free(conn);
+				conn = open;
+				continue;
+			}
+		}
+		until = next_try_at(request, conn, backoff);
 		if (until >= dlock_min(request->until, silent_until))
 			break;
 		dlock_sleep_until(until);
@@ -279,7 +302,7 @@ dlock_request(dlock_handle *handle, DlockRequest *request, dlock_error *err)
 	if (request->conn != NULL)
 		*request->conn = conn;
 	else
-		check_in(handle, conn);
+		dlock_pool_give(handle, conn);
 	if (request->answer != NULL)
 	{
 		dlock_error_clear(err);

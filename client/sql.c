@@ -53,6 +53,12 @@
  * session it would stay behind for the next client.  As an option of the
  * connection it would be refused by PgBouncer, and replace the caller's options.
  *
+ * How long a call waits is said by its caller, and the library keeps to that.  So
+ * timeouts that are set for all statements of a role or database are turned off
+ * in such a session, too.  Through a pooler they stay; statement_timeout is
+ * returned, so that errors.c recognizes when it has struck, and the call is
+ * repeated.  transaction_timeout exists from PostgreSQL 17 on.
+ *
  * The warnings that conn.c is after must not be turned off; with a pooler in
  * between that is up to the administrator.
  */
@@ -60,10 +66,15 @@ const char	dlock_sql_lookup[] =
 "SELECT pg_catalog.quote_ident(n.nspname" TEXT "), pg_catalog.pg_backend_pid(),"
 " (SELECT " EPOCH_MS("LEAST(pg_catalog.current_setting('dlock.default_ttl', true)" INTERVAL ","
 					 " pg_catalog.current_setting('dlock.max_ttl', true)" INTERVAL ")") "),"
+" (SELECT " EPOCH_MS("pg_catalog.current_setting('statement_timeout')" INTERVAL) "),"
 " CASE WHEN pg_catalog.current_setting('client_min_messages')" EQUALS "'error'" TEXT
 " THEN pg_catalog.set_config('client_min_messages', 'warning', false) END,"
-" CASE WHEN pg_catalog.pg_backend_pid()" EQUALS "$1" INT4
-" THEN pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false) END"
+" CASE WHEN pg_catalog.pg_backend_pid()" EQUALS "$1" INT4 " THEN pg_catalog.concat("
+"pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),"
+" pg_catalog.set_config('statement_timeout', '0', false),"
+" pg_catalog.set_config('lock_timeout', '0', false),"
+" CASE WHEN pg_catalog.current_setting('transaction_timeout', true) IS NOT NULL"
+" THEN pg_catalog.set_config('transaction_timeout', '0', false) END) END"
 " FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
 " WHERE e.extname" EQUALS "'dlock'::pg_catalog.name AND n.oid" EQUALS "e.extnamespace";
 
@@ -82,8 +93,12 @@ const char	dlock_sql_listen[] = "LISTEN dlock";
 ", force => $7" BOOL ", session => $8" BOOL
 
 const char	dlock_sql_try[] = "SELECT @.dlock_acquire(" ACQUIRE_ARGUMENTS("'0'") ")";
+
+/* lock_timeout counts for the wait; arguments are computed before it begins */
 const char	dlock_sql_wait[] =
-"CALL @.dlock_lock(" ACQUIRE_ARGUMENTS("$9") ", version => NULL" INT8 ")";
+"CALL @.dlock_lock(" ACQUIRE_ARGUMENTS("CASE WHEN pg_catalog.set_config('lock_timeout', '0', true)"
+									   " IS NOT NULL THEN $9" INTERVAL " END")
+", version => NULL" INT8 ")";
 
 /*
  * One grant: key, version, owner; and for a refresh its TTL

@@ -165,6 +165,7 @@ dlock_target_make(const char *conninfo, const dlock_open_options *options,
 	target = calloc(1, sizeof(DlockTarget));
 	if (target != NULL)
 	{
+		pthread_mutex_init(&target->mutex, NULL);
 		/* each option, our defaults, and the end */
 		target->keywords = calloc((size_t) n + 16, sizeof(char *));
 		target->values = calloc((size_t) n + 16, sizeof(char *));

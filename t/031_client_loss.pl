@@ -175,6 +175,11 @@ $a->ask('free', 'hole');
 
 # A grant that may have been made without an answer is released.
 $a->ask('acquire', 'doubt0');
+# the renewal thread has a connection, so there is another one for the call
+$node->poll_query_until('postgres',
+	"SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'libdlock' AND query LIKE '%x.refreshed%'")
+  or die 'the renewal thread has no connection';
+is($a->ask('check', 'doubt0')->{status}, 'ok', 'there is an open connection');
 my $drawn = $node->safe_psql('postgres', 'SELECT last_value FROM dlock.versions');
 $proxy->stop;
 is($a->ask('acquire', 'doubt', ttl => 600000, timeout => 300)->{status}, 'timeout', 'no answer');

@@ -60,6 +60,24 @@ sub workout
 	is($a->ask('acquire', 's', session => 1)->{status}, 'ok', "$what: session lock");
 	is($a->ask('acquire', '')->{status}, 'invalid', "$what: an error");
 
+	# a handle that is closed in a callback, and one that a child closes
+	my $c = driver(undef, program => "$folder/driver", under => \@under);
+	is($c->ask('cycle', conninfo($node), key => "cycle $what", count => 10, hold => 60)->{status}, 'ok', "$what: short calls");
+	is($c->ask('open', conninfo($node), close => 1)->{status}, 'ok', "$what: opened");
+	$c->ask('acquire', $_, ttl => 600000, renew => 1) foreach "closed $what", "other $what";
+	$node->safe_psql('postgres', "SELECT dlock_force_release('closed $what', 'test')");
+	ok($c->event('lost', "closed $what"), "$what: lost, and closed in the callback");
+	$c->ask('forget');
+	is($c->ask('open', conninfo($node))->{status}, 'ok', "$what: opened");
+	$c->ask('acquire', $_, ttl => 600000, renew => 1) foreach "fork $what", "fork 2 $what";
+	is($c->ask('check', "fork $what")->{status}, 'ok', "$what: held");
+	is($c->ask('fork', "fork $what")->{release}, 'invalid', "$what: not by a child");
+	is($c->ask('release', "fork $what")->{status}, 'ok', "$what: by its parent");
+	# a flood of events
+	$node->safe_psql('postgres', "SELECT pg_notify('dlock', json_build_object('event', 'forced', 'key', key, 'version', version, 'n', n)::text) FROM dlock_locks, generate_series(1, 100) AS n");
+	is($c->ask('check', "fork 2 $what")->{status}, 'ok', "$what: and nothing is lost");
+	is($c->finish, '', "$what: finds nothing");
+
 	# the connections break, the server is gone, locks are lost
 	like($node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'libdlock'"),
 		qr/^t/, 'its connections are cut');

@@ -135,6 +135,24 @@ sub becomes
 	return;
 }
 
+# An error of the statement is an answer, and is not asked for again: the key
+# is held, and a timeout of the server ends the wait.
+sub refuses
+{
+	my ($language, $timeout, $said, @program) = @_;
+	my $offset;
+
+	one("SELECT dlock_acquire('$language', '1 h', owner => 'test')");
+	one("ALTER DATABASE postgres SET $timeout = '300ms'");
+	$offset = -s $node->logfile;
+	is(status(start([ @program, 'writer', $language, 4 ])), 1, "$language: $timeout ends it");
+	my @times = slurp_file($node->logfile, $offset) =~ /$said/g;
+	is(scalar @times, 1, "$language: at the first time");
+	one("ALTER DATABASE postgres RESET $timeout");
+	one("SELECT dlock_release('$language', owner => 'test')");
+	return;
+}
+
 foreach my $language (@languages)
 {
 	my @program = $commands{$language}->();
@@ -212,6 +230,9 @@ foreach my $language (@languages)
 		'fourth third', "$language writer: writes with a higher version");
 	is(one("SELECT count(*) $held"), 0, "$language writer: the lock is released");
 	one('TRUNCATE journal');
+
+	refuses($language, 'lock_timeout', 'canceling statement due to lock timeout', @program);
+	refuses($language, 'statement_timeout', 'canceling statement due to statement timeout', @program);
 }
 
 $node->stop;

@@ -9,12 +9,16 @@
  *
  *-------------------------------------------------------------------------
  */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "dlock.h"
 
@@ -25,6 +29,7 @@ static dlock_handle *handle;
 static dlock_lock *locks[MAX_LOCKS];
 static pthread_mutex_t output = PTHREAD_MUTEX_INITIALIZER;
 static bool release_in_callback;
+static bool close_in_callback;
 
 static int64_t
 now_ms(void)
@@ -53,6 +58,8 @@ on_event(const dlock_event *event, void *arg)
 	(void) arg;
 	if (release_in_callback)
 		status = dlock_release(event->lock, 0, NULL);
+	if (close_in_callback)
+		dlock_close(handle);
 	snprintf(line, sizeof(line), "! %s %s version=%lld reason=%s left=%lld owner=%d nested=%s",
 			 dlock_event_name(event->type), event->key, (long long) event->version,
 			 dlock_reason_name(event->reason), (long long) event->left_ms,
@@ -194,6 +201,115 @@ race(const char *key, int64_t rounds, const dlock_options *options,
 		dlock_free(lock);
 	}
 	return DLOCK_OK;
+}
+
+/* A handle each time: what a program does that runs for a moment. */
+static dlock_status
+cycle(const char *conninfo, const char *key, int64_t rounds, int64_t hold,
+	  const dlock_options *options, dlock_error *err)
+{
+	dlock_status status = DLOCK_OK;
+
+	for (int64_t i = 0; i < rounds && status == DLOCK_OK; i++)
+	{
+		dlock_handle *own;
+		dlock_lock *lock = NULL;
+
+		status = dlock_open(conninfo, NULL, &own, err);
+		if (status == DLOCK_OK)
+			status = dlock_acquire(own, key, options, &lock, err);
+		/* at any moment of what the renewal thread does */
+		if (hold > 0)
+		{
+			struct timespec ts = {0, (long) (i * 7919 % hold) * 1000000};
+
+			nanosleep(&ts, NULL);
+		}
+		if (status == DLOCK_OK)
+			status = dlock_release(lock, -1, err);
+		if (i % 2 == 0)
+			dlock_free(lock);
+		dlock_close(own);
+	}
+	return status;
+}
+
+/* Sockets that this process has open. */
+static int
+sockets(void)
+{
+	DIR		   *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	int			n = 0;
+
+	while (dir != NULL && (entry = readdir(dir)) != NULL)
+	{
+		struct stat st;
+
+		if (fstat(atoi(entry->d_name), &st) == 0 && S_ISSOCK(st.st_mode))
+			n++;
+	}
+	if (dir != NULL)
+		closedir(dir);
+	return n;
+}
+
+/* What a child may do with the handle and a lock of its parent. */
+static void
+child_main(dlock_lock *lock, int to)
+{
+	char		said[1000];
+	dlock_error err;
+	dlock_lock *another = NULL;
+	dlock_info *info = NULL;
+	dlock_options options;
+	int64_t		version = 0;
+	size_t		len;
+	int			before = sockets();
+
+	dlock_options_init(&options);
+	len = (size_t) snprintf(said, sizeof(said),
+							"acquire=%s campaign=%s ping=%s info=%s watch=%s release_key=%s release=%s refresh=%s check=%s"
+							" owner=%d left=%lld reason=%s ttl=%lld version=%d",
+							dlock_status_name(dlock_acquire(handle, "child", &options, &another, &err)),
+							dlock_status_name(dlock_campaign(handle, "child", &options, &another, &err)),
+							dlock_status_name(dlock_ping(handle, 0, &err)),
+							dlock_status_name(dlock_get_info(handle, dlock_key(lock), 0, &info, &err)),
+							dlock_status_name(dlock_watch(handle, dlock_key(lock), &version, 0, &err)),
+							dlock_status_name(dlock_release_key(handle, dlock_key(lock), dlock_version(lock), NULL, 0, &err)),
+							dlock_status_name(dlock_release(lock, 0, &err)),
+							dlock_status_name(dlock_refresh(lock, 0, 0, &err)),
+							dlock_status_name(dlock_check(lock, 0, &err)),
+							dlock_is_owner(lock), (long long) dlock_left_ms(lock),
+							dlock_reason_name(dlock_lost_reason(lock)),
+							(long long) dlock_ttl_ms(lock), dlock_version(lock) > 0);
+	dlock_free(lock);
+	dlock_close(handle);
+	len += (size_t) snprintf(said + len, sizeof(said) - len, " sockets=%d-%d said=%s",
+							 before > 0, sockets(), strstr(err.message, "fork") != NULL ? "fork" : "nothing");
+	if (write(to, said, len) < 0)
+		_exit(1);
+}
+
+static void
+forked(dlock_lock *lock, char *more, size_t size)
+{
+	int			ends[2];
+	ssize_t		n;
+	pid_t		pid;
+
+	if (pipe(ends) != 0 || (pid = fork()) < 0)
+		abort();
+	if (pid == 0)
+	{
+		child_main(lock, ends[1]);
+		_exit(0);
+	}
+	close(ends[1]);
+	n = read(ends[0], more, size - 1);
+	more[n > 0 ? n : 0] = '\0';
+	close(ends[0]);
+	waitpid(pid, NULL, 0);
 }
 
 typedef struct Worker
@@ -390,6 +506,7 @@ obey(char **words, int n)
 		open_options.ttl_ms = number(words, n, "ttl", open_options.ttl_ms);
 		open_options.callback = on_event;
 		release_in_callback = number(words, n, "nested", 0) != 0;
+		close_in_callback = number(words, n, "close", 0) != 0;
 		status = dlock_open(key, &open_options, &handle, &err);
 	}
 	else if (strcmp(command, "close") == 0)
@@ -398,6 +515,9 @@ obey(char **words, int n)
 		dlock_close(handle);
 		handle = NULL;
 	}
+	else if (strcmp(command, "cycle") == 0)
+		status = cycle(key, option(words, n, "key"), number(words, n, "count", 0),
+					   number(words, n, "hold", 0), &options, &err);
 	else if (strcmp(command, "ping") == 0)
 		status = dlock_ping(handle, timeout, &err);
 	else if (strcmp(command, "acquire") == 0 || strcmp(command, "campaign") == 0)
@@ -442,6 +562,8 @@ obey(char **words, int n)
 		snprintf(more, sizeof(more), "owner=%d left=%lld reason=%s version=%lld",
 				 dlock_is_owner(lock), (long long) dlock_left_ms(lock),
 				 dlock_reason_name(dlock_lost_reason(lock)), (long long) dlock_version(lock));
+	else if (strcmp(command, "fork") == 0)
+		forked(lock, more, sizeof(more));
 	else if (strcmp(command, "free") == 0)
 	{
 		locks[slot] = NULL;
@@ -471,6 +593,15 @@ main(void)
 			if (at == NULL)
 				break;
 			*at++ = '\0';
+		}
+		/* a callback has closed it */
+		if (strcmp(line, "forget") == 0)
+		{
+			/* which it did before it told us */
+			pthread_mutex_lock(&output);
+			memset(locks, 0, sizeof(locks));
+			handle = NULL;
+			pthread_mutex_unlock(&output);
 		}
 		obey(words, n);
 	}

@@ -182,6 +182,208 @@ test_arguments(void)
 	ok(true, "nothing is freed");
 }
 
+/* An event, as "key version", "(none)" if it is none. */
+static void
+event_is(const char *payload, const char *expected, const char *what)
+{
+	char		got[200] = "(none)";
+	char	   *key;
+	int64_t		version;
+	bool		forced;
+
+	if (dlock_event_parse(payload, &key, &version, &forced))
+	{
+		snprintf(got, sizeof(got), "%s %lld%s", key, (long long) version, forced ? " forced" : "");
+		free(key);
+	}
+	is(got, expected, what);
+}
+
+static void
+test_events(void)
+{
+	static const char *const bad[] = {
+		"", "{", "{}", "[]", "null", "17", "\"x\"", "event", "{\"event\"}",
+		"{\"event\": \"forced\", \"key\": \"k\"}",
+		"{\"event\": \"forced\", \"version\": 5}",
+		"{\"key\": \"k\", \"version\": 5}",
+		"{\"event\": \"granted\", \"key\": \"k\", \"version\": 5}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5}}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5} x",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5,}",
+		"{\"event\": \"forced\" \"key\": \"k\", \"version\": 5}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": \"5\"}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 0}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": -5}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5.0}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5e1}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 05}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 99999999999999999999}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5, \"version\": 6}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5, \"event\": \"preempt\"}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5, \"key\": \"k\"}",
+		"{\"event\": \"forced\", \"key\": \"a\nb\", \"version\": 5}",
+		"{\"event\": \"forced\", \"key\": \"\\x\", \"version\": 5}",
+		"{\"event\": \"forced\", \"key\": \"\\u00\", \"version\": 5}",
+		"{\"event\": \"forced\", \"key\": \"\\u0000\", \"version\": 5}",
+		"{\"event\": \"forced\", \"key\": \"\\ud800x\", \"version\": 5}",
+		"{\"event\": \"forced\", \"key\": \"\\udc00\", \"version\": 5}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5, \"x\": nul}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5, \"x\": [1, ]}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5, \"x\": {\"y\"}}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5, \"x\": -}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5, \"x\": [[[[[[[[[[1]]]]]]]]]]}",
+		"{\"event\": \"forced\", \"key\": \"k\", \"version\": 5, x: 1}",
+	};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		event_is(bad[i], "(none)", bad[i][0] != '\0' && strchr(bad[i], '\n') == NULL ? bad[i] : "no event");
+	event_is("{\"event\": \"forced\", \"key\": \"k\", \"version\": 5, \"by\": \"me\", \"reason\": \"x\"}",
+			 "k 5 forced", "forced");
+	event_is("{\"event\": \"preempt\", \"key\": \"k\", \"version\": 5, \"by\": null, \"priority\": 1}",
+			 "k 5", "preempt");
+	event_is(" {\"version\":9223372036854775807,\"key\":\"k\",\"event\":\"expired\"}\n",
+			 "k 9223372036854775807", "expired, in another order");
+	event_is("{\"event\": \"preempt\", \"key\": \"\\\"version\\\": 5\", \"version\": 6}",
+			 "\"version\": 5 6", "a key that looks like a version");
+	event_is("{\"event\": \"preempt\", \"key\": \"\\\"event\\\": \\\"forced\\\"\", \"version\": 6}",
+			 "\"event\": \"forced\" 6", "a key that looks like an event");
+	event_is("{\"x\": {\"version\": 5, \"y\": [true, false, -1.5e+3, \"]\"]}, \"event\": \"preempt\","
+			 " \"key\": \"\", \"version\": 6}", " 6", "what is inside of another value does not count");
+	event_is("{\"event\": \"preempt\", \"key\": \"\\\\\\/\\b\\f\\n\\r\\t\\u00e4\\u20AC\\ud83d\\ude00\","
+			 " \"version\": 6}", "\\/\b\f\n\r\t\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 6", "escapes");
+}
+
+/* The rate of questions, whatever is heard. */
+static void
+test_hearing(void)
+{
+	dlock_handle *handle;
+	dlock_lock	lock = {0};
+	dlock_lock	other = {0};
+	dlock_lock *both[] = {&lock, &other};
+	int64_t		now = dlock_now();
+	int			asked = 0;
+
+	if (dlock_open("host=/nowhere", NULL, &handle, NULL) != DLOCK_OK)
+		abort();
+	lock.handle = other.handle = handle;
+	lock.key = other.key = dlock_strdup("k");
+	lock.version = 5;
+	other.version = 7;
+	lock.next = &other;
+	handle->locks = &lock;
+
+	dlock_events_hear(handle, "{\"event\": \"forced\", \"key\": \"k\", \"version\": 6}");
+	dlock_events_hear(handle, "{\"event\": \"forced\", \"key\": \"K\", \"version\": 5}");
+	ok(!lock.heard && !other.heard, "not ours");
+	dlock_events_hear(handle, "{\"event\": \"preempt\", \"key\": \"k\", \"version\": 5}");
+	ok(lock.heard && !lock.forced && !other.heard, "ours");
+	ok(dlock_events_ripe(&lock, now) && !dlock_events_ripe(&other, now), "is asked about at once");
+
+	/* an event each millisecond, for ten seconds */
+	for (int64_t t = now; t < now + 10000; t++)
+	{
+		dlock_events_hear(handle, "{\"event\": \"forced\", \"key\": \"k\", \"version\": 5}");
+		if (dlock_events_ripe(&lock, t))
+		{
+			asked++;
+			dlock_events_asked(handle, both, 2, t);
+		}
+	}
+	ok(asked == 10000 / DLOCK_HEAR_PAUSE_MS + DLOCK_HEAR_BURST - 1, "a bounded number of questions");
+	ok(lock.heard && dlock_events_ripe_at(handle) <= now + 10000,
+	   "and the last event is asked about, too");
+
+	dlock_events_asked(handle, both, 2, now + 10000);
+	dlock_events_refuted(&lock);
+	ok(!lock.heard && !lock.forced, "an answer refutes what was heard");
+	dlock_events_hear(handle, "{\"event\": \"forced\", \"key\": \"k\", \"version\": 5}");
+	dlock_events_asked(handle, both, 2, now + 10000);
+	dlock_events_hear(handle, "{\"event\": \"forced\", \"key\": \"k\", \"version\": 5}");
+	dlock_events_refuted(&lock);
+	ok(lock.heard && lock.forced, "but not what was heard after the question");
+	dlock_events_asked(handle, both, 2, now + 10000);
+	dlock_events_unanswered(&lock);
+	ok(lock.heard, "and no answer is none");
+
+	handle->locks = NULL;
+	free(lock.key);
+	dlock_close(handle);
+}
+
+/* "status retry" of an error of the server */
+static void
+error_is(const char *code, const char *expected)
+{
+	dlock_error error;
+	char		got[100];
+	bool		retry;
+
+	dlock_error_make(&error, code, "text", NULL, NULL);
+	retry = dlock_error_classify(&error);
+	snprintf(got, sizeof(got), "%s%s%s", dlock_status_name(error.status), retry ? " retry" : "",
+			 dlock_error_turned_away(&error) ? " there" : "");
+	is(got, expected, code);
+}
+
+static bool
+timed_out(const char *code, const char *function, int64_t took, int64_t timeout)
+{
+	dlock_error error;
+
+	dlock_error_make(&error, code, "text", NULL, NULL);
+	dlock_error_classify(&error);
+	return dlock_error_timed_out(&error, function, took, timeout) && error.status == DLOCK_TIMEOUT;
+}
+
+static void
+test_errors(void)
+{
+	dlock_error error;
+
+	error_is("", "unreachable retry");
+	error_is("08006", "unreachable retry");
+	error_is("25006", "unreachable retry");
+	error_is("25P04", "unreachable retry");
+	error_is("53300", "unreachable retry there");
+	error_is("57P01", "unreachable retry there");
+	error_is("57P03", "unreachable retry there");
+	error_is("28P01", "denied");
+	error_is("3D000", "denied");
+	error_is("42501", "denied");
+	error_is("55000", "not_ready");
+	error_is("42883", "not_ready");
+	error_is("42P01", "not_ready");
+	error_is("3F000", "not_ready");
+	error_is("42704", "not_ready");
+	error_is("55P03", "refused");
+	error_is("22023", "invalid");
+	error_is("40P01", "server_error");
+	error_is("57014", "server_error");
+
+	ok(timed_out("55P03", "ProcessInterrupts", 0, 0), "lock_timeout");
+	ok(!timed_out("55P03", "do_acquire", 5000, 1000), "a holder that does not yield");
+	ok(!timed_out("55P03", NULL, 5000, 1000), "or who knows");
+	ok(timed_out("57014", "ProcessInterrupts", 1000, 1000), "statement_timeout");
+	ok(!timed_out("57014", "ProcessInterrupts", 999, 1000), "cancelled before that");
+	ok(!timed_out("57014", "ProcessInterrupts", 999, 0), "cancelled, and there is none");
+	ok(!timed_out("57P01", "ProcessInterrupts", 5000, 1000), "terminated");
+
+	dlock_error_make(&error, "55000", "one\ntwo", "more", "try");
+	is(error.message, "one two (more)", "a message with its detail");
+	is(error.hint, "try", "and a hint");
+	dlock_error_parse(&error, "connection to server failed: FATAL:  53300: sorry, too many clients already\n"
+					  "LOCATION:  InitProcess, proc.c:351\n");
+	is(error.sqlstate, "53300", "the code of a failure to connect");
+	is(error.message, "connection to server failed: FATAL: sorry, too many clients already", "and its text");
+	dlock_error_parse(&error, "failed: FATAL:  42704: no\nLOCATION:  f, guc.c:1\nfailed: FATAL:  42704: no\nLOCATION:  f, guc.c:1\n");
+	is(error.message, "failed: FATAL: no", "of the first try");
+	dlock_error_parse(&error, "failed: No such file\n\tIs the server running?\n");
+	is(error.message, "failed: No such file Is the server running?", "without a code");
+}
+
 /* A server that takes connections and says nothing. */
 static int
 silent_server(int *port)
@@ -277,6 +479,9 @@ main(void)
 	test_names();
 	test_util();
 	test_arguments();
+	test_events();
+	test_hearing();
+	test_errors();
 	test_no_answer();
 	printf("1..%d\n", tests);
 	return failed > 0;

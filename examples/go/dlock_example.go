@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -59,8 +60,9 @@ func acquire(db *sql.DB, key string, ttl time.Duration, owner string, wait time.
 			wait => make_interval(secs => $4::float8))`,
 			key, ttl.Seconds(), owner, wait.Seconds()).Scan(&version)
 		state := sqlstate(err)
-		// 57P: the server goes down or starts
-		if err == nil || state != "" && state[:3] != "57P" || time.Now().After(giveUp) {
+		// 57P: the server goes down or starts; 53300: it is full
+		passing := state == "" || strings.HasPrefix(state, "57P") || state == "53300"
+		if err == nil || !passing || time.Now().After(giveUp) {
 			return version, err
 		}
 		time.Sleep(200 * time.Millisecond)

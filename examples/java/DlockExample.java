@@ -62,9 +62,9 @@ public class DlockExample {
                     "SELECT dlock_acquire(?::text, make_interval(secs => ?::float8), owner => ?::text,"
                     + " wait => make_interval(secs => ?::float8))", key, ttl, owner, wait);
             } catch (SQLException e) {
-                // 08: the connection; 57P: the server goes down or starts
+                // 08: the connection; 57P: the server goes down or starts; 53300: it is full
                 String state = String.valueOf(e.getSQLState());
-                if (!(state.startsWith("08") || state.startsWith("57P")) || now() > giveUp)
+                if (!state.matches("(08|57P|53300).*") || now() > giveUp)
                     throw e;
                 sleep(0.2);
             }

@@ -46,9 +46,10 @@ async function acquire(key, ttl, owner, wait) {
                               wait => make_interval(secs => $4::float8))`,
         key, ttl, owner, wait);
     } catch (error) {
-      // Only the server's errors have a severity; 57P: it goes down or starts.
-      const refused = error.severity && !error.code.startsWith('57P');
-      if (refused || now() > giveUp) throw error;
+      // Only the server's errors have a severity; 57P: it goes down or starts,
+      // 53300: it is full.
+      const answered = error.severity && !/^(57P|53300)/.test(error.code);
+      if (answered || now() > giveUp) throw error;
       await sleep(0.2);
     } finally {
       if (client) client.end().catch(() => {});

@@ -46,8 +46,12 @@ def acquire(key, ttl, owner, wait):
                            key, ttl, owner, wait)
             finally:
                 conn.close()
-        except psycopg2.OperationalError:
-            if time.monotonic() > give_up:
+        except psycopg2.OperationalError as error:
+            # Without a code the connection broke, or there was none; 57P: the
+            # server goes down or starts.  All else is the server's answer: a
+            # deadlock, a cancel, a timeout.
+            answered = error.pgcode and not error.pgcode.startswith("57P")
+            if answered or time.monotonic() > give_up:
                 raise
             time.sleep(0.2)
 

@@ -1,0 +1,164 @@
+/*-------------------------------------------------------------------------
+ *
+ * errors.c
+ *	  What an error of a server means to us.
+ *
+ * Texts are translated, so nothing here goes by them: an error is known by its
+ * SQLSTATE, and where that is not enough, by the function of the server that
+ * raised it or by the time that it took.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "internal.h"
+
+static bool
+starts(const char *text, const char *with)
+{
+	return strncmp(text, with, strlen(with)) == 0;
+}
+
+static bool
+is(const dlock_error *error, const char *code)
+{
+	return strcmp(error->sqlstate, code) == 0;
+}
+
+/* Fills in the status; true: it may succeed later, on a new connection. */
+bool
+dlock_error_classify(dlock_error *error)
+{
+	const char *code = error->sqlstate;
+
+	/* 25P04: the transaction was too long for transaction_timeout */
+	if (code[0] == '\0' || starts(code, "08") || starts(code, "57P0") ||
+		is(error, "25006") || is(error, "25P04") || is(error, "53300"))
+	{
+		error->status = DLOCK_UNREACHABLE;
+		return true;
+	}
+	if (starts(code, "28") || is(error, "3D000") || is(error, "42501"))
+		error->status = DLOCK_DENIED;
+	else if (is(error, "55000") || is(error, "42883") || is(error, "3F000") ||
+			 is(error, "42P01") || is(error, "42704") || is(error, "42725"))
+		error->status = DLOCK_NOT_READY;
+	else if (is(error, "55P03"))
+		error->status = DLOCK_REFUSED;
+	else if (starts(code, "22"))
+		error->status = DLOCK_INVALID;
+	else
+		error->status = DLOCK_SERVER_ERROR;
+	return false;
+}
+
+/*
+ * The server is there, but takes nobody at the moment: it is full, or starts
+ * or stops.
+ */
+bool
+dlock_error_turned_away(const dlock_error *error)
+{
+	return is(error, "53300") || starts(error->sqlstate, "57P0");
+}
+
+/*
+ * Has a timeout that is set on the server ended the statement?  Then it was
+ * not our time that was up, and it can be asked again.
+ *
+ * lock_timeout and a holder that does not yield have the same code, but only
+ * the first is raised by the server's own ProcessInterrupts().  That function
+ * also raises a cancel by an administrator, with the code of
+ * statement_timeout: that one is meant, and is told.  Before statement_timeout
+ * is over it can only be a cancel.
+ */
+bool
+dlock_error_timed_out(dlock_error *error, const char *function,
+					  int64_t took_ms, int64_t statement_timeout_ms)
+{
+	bool		timed_out;
+
+	if (function == NULL || strcmp(function, "ProcessInterrupts") != 0)
+		return false;
+	timed_out = is(error, "55P03") ||
+		(is(error, "57014") && statement_timeout_ms > 0 && took_ms >= statement_timeout_ms);
+	if (timed_out)
+		error->status = DLOCK_TIMEOUT;
+	return timed_out;
+}
+
+/* From the fields of an error, of which all but the text may be NULL. */
+void
+dlock_error_make(dlock_error *error, const char *code, const char *text,
+				 const char *detail, const char *hint)
+{
+	DlockString string = {0};
+
+	dlock_error_clear(error);
+	if (code != NULL)
+		dlock_clip(error->sqlstate, sizeof(error->sqlstate), code, 5);
+	dlock_string_puts(&string, text);
+	if (detail != NULL)
+	{
+		dlock_string_puts(&string, " (");
+		dlock_string_puts(&string, detail);
+		dlock_string_puts(&string, ")");
+	}
+	if (!string.broken)
+		dlock_clip(error->message, sizeof(error->message), string.data, string.len);
+	dlock_string_free(&string);
+	if (hint != NULL)
+		dlock_clip(error->hint, sizeof(error->hint), hint, strlen(hint));
+}
+
+/*
+ * From what libpq says when it could not connect.  It tells the SQLSTATE of
+ * that only in the text of a verbose message: "...FATAL:  28P01: ...", with a
+ * line after it that names a place in the server's source.
+ */
+void
+dlock_error_parse(dlock_error *error, const char *text)
+{
+	const char *end = text + strlen(text);
+	const char *at = text;
+
+	dlock_error_clear(error);
+	while (end > text && end[-1] == '\n')
+		end--;
+
+	/* what follows that line is another try, without encryption say */
+	for (const char *p = strchr(text, '\n'); p != NULL && p < end; p = strchr(p + 1, '\n'))
+	{
+		const char *place = strstr(p, ".c:");
+		const char *next = strchr(p + 1, '\n');
+
+		if (place != NULL && (next == NULL || place < next))
+			end = p;
+	}
+
+	while ((at = strstr(at, ":  ")) != NULL && at + 10 < end)
+	{
+		int			i = 0;
+
+		while (i < 5 && (isdigit((unsigned char) at[3 + i]) ||
+						 isupper((unsigned char) at[3 + i])))
+			i++;
+		if (i == 5 && at[8] == ':' && at[9] == ' ')
+			break;
+		at += 3;
+	}
+	if (at != NULL && at + 10 < end)
+	{
+		DlockString string = {0};
+
+		memcpy(error->sqlstate, at + 3, 5);
+		dlock_string_add(&string, text, (size_t) (at + 3 - text));
+		dlock_string_add(&string, at + 10, (size_t) (end - at - 10));
+		if (!string.broken)
+			dlock_clip(error->message, sizeof(error->message), string.data, string.len);
+		dlock_string_free(&string);
+	}
+	else
+		dlock_clip(error->message, sizeof(error->message), text, (size_t) (end - text));
+}

@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * fork.c
+ *	  Handles in a process that did not open them.
+ *
+ * After fork() the child has a copy of the handle and shares its sockets, but
+ * has none of its threads.  What the child would send, the parent would get
+ * the answer to; a lock is the parent's.  So the child may do nothing with a
+ * handle but close it, which frees what was copied and leaves the parent and
+ * the server alone.  A mutex may be held by a thread that is not there, so
+ * none is locked here.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "conn.h"
+
+bool
+dlock_forked(const dlock_handle *handle)
+{
+	return handle->pid != getpid();
+}
+
+/* Was it in nobody's hands when the process forked? */
+static bool
+is_unused(const dlock_handle *handle, const DlockConn *conn)
+{
+	for (int i = 0; i < handle->nidle; i++)
+		if (handle->idle[i] == conn)
+			return true;
+	return handle->returned == conn;
+}
+
+/*
+ * Let go of a connection without a word to the server: libpq says goodbye into
+ * the void.  One that another thread was using may be in any state, so of that
+ * only the descriptor is closed.
+ */
+static void
+disown(DlockConn *conn, bool unused)
+{
+	int			fd = conn->pg != NULL ? PQsocket(conn->pg) : -1;
+
+	if (conn->resolve != NULL)
+		close(dlock_resolve_fd(conn->resolve));
+	if (fd >= 0)
+	{
+		int			nothing = unused ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+
+		if (nothing < 0 || dup2(nothing, fd) < 0)
+		{
+			close(fd);
+			conn->pg = NULL;
+		}
+		if (nothing >= 0)
+			close(nothing);
+	}
+	if (!unused)
+		return;
+	PQclear(conn->result);
+	if (conn->pg != NULL)
+		PQfinish(conn->pg);
+	free(conn->schema);
+	free(conn);
+}
+
+/* dlock_close() in a child. */
+void
+dlock_forked_close(dlock_handle *handle)
+{
+	DlockConn  *next;
+
+	for (DlockConn *conn = handle->target->conns; conn != NULL; conn = next)
+	{
+		bool		unused = is_unused(handle, conn);
+
+		next = conn->next;
+		for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
+			if (lock->conn == conn)
+			{
+				unused = true;
+				lock->conn = NULL;
+			}
+		disown(conn, unused);
+	}
+	while (handle->locks != NULL)
+	{
+		dlock_lock *lock = handle->locks;
+
+		handle->locks = lock->next;
+		dlock_lock_destroy(lock);
+	}
+	dlock_orphans_drop(handle, DLOCK_NEVER);
+	free(handle->batch);
+	close(handle->wake[0]);
+	close(handle->wake[1]);
+	dlock_target_free(handle->target);
+	free(handle);
+}

@@ -1,0 +1,136 @@
+/*-------------------------------------------------------------------------
+ *
+ * pool.c
+ *	  The connections of a handle that nobody uses.
+ *
+ * A connection is used by one thread at a time.  One that is not used waits
+ * here for the next call, or for the renewal thread, which takes one from here
+ * before it opens one.  So a handle that has one lock gets along with one
+ * connection, which is what a server that is full grants it: the renewal
+ * thread lends its connection to a call that finds none here, if
+ *
+ *	  it has nothing to renew, as when the last lock is released, or
+ *	  the server takes no other, and the call is a short one.
+ *
+ * A connection that listens must be read, so it goes back to the renewal
+ * thread and not into the pool.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <poll.h>
+
+#include "internal.h"
+
+/* how long a thread that only has to wake up may take */
+#define LEND_MS 2000
+
+static bool
+has_active_lock(const dlock_handle *handle)
+{
+	for (const dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
+		if (lock->state == DLOCK_STATE_HELD && !lock->silent)
+			return true;
+	return false;
+}
+
+/* Ask the renewal thread for its connection; the caller has the mutex. */
+static void
+borrow(dlock_handle *handle, int64_t until)
+{
+	until = dlock_min(until, dlock_now() + LEND_MS);
+	handle->wanted++;
+	dlock_keepalive_wake(handle);
+	while (handle->nidle == 0 && handle->lends && dlock_keepalive_wait(handle, until))
+		;
+	handle->wanted--;
+}
+
+/* One that is ready, or a new one; NULL: no memory. */
+DlockConn  *
+dlock_pool_take(dlock_handle *handle, bool may_borrow, int64_t until)
+{
+	DlockConn  *conn = NULL;
+
+	pthread_mutex_lock(&handle->mutex);
+	if (may_borrow && handle->nidle == 0 && handle->lends && !has_active_lock(handle))
+		borrow(handle, until);
+	if (handle->nidle > 0)
+		conn = handle->idle[--handle->nidle];
+	pthread_mutex_unlock(&handle->mutex);
+	return conn != NULL ? conn : dlock_conn_new(handle->target);
+}
+
+/* The server is full: one that is open, or NULL. */
+DlockConn  *
+dlock_pool_take_open(dlock_handle *handle, bool may_borrow, int64_t until)
+{
+	DlockConn  *conn = NULL;
+
+	pthread_mutex_lock(&handle->mutex);
+	if (may_borrow && handle->nidle == 0 && handle->lends)
+		borrow(handle, until);
+	if (handle->nidle > 0)
+		conn = handle->idle[--handle->nidle];
+	pthread_mutex_unlock(&handle->mutex);
+	return conn;
+}
+
+/* For the next one, if it is good for that. */
+void
+dlock_pool_give(dlock_handle *handle, DlockConn *conn)
+{
+	if (conn != NULL && dlock_conn_state(conn) == DLOCK_CONN_READY)
+	{
+		pthread_mutex_lock(&handle->mutex);
+		if (dlock_conn_listens(conn))
+		{
+			if (handle->returned == NULL)
+			{
+				handle->returned = conn;
+				conn = NULL;
+				dlock_keepalive_wake(handle);
+			}
+		}
+		else if (handle->nidle < DLOCK_POOL_SIZE)
+		{
+			handle->idle[handle->nidle++] = conn;
+			conn = NULL;
+		}
+		pthread_mutex_unlock(&handle->mutex);
+	}
+	dlock_conn_free(conn);
+}
+
+void
+dlock_pool_close(dlock_handle *handle)
+{
+	dlock_conn_free(handle->returned);
+	handle->returned = NULL;
+	while (handle->nidle > 0)
+		dlock_conn_free(handle->idle[--handle->nidle]);
+}
+
+/*
+ * Close a connection on which the server may have something to say yet: what
+ * it writes into a connection that is gone, it complains of in its log.  Until
+ * then at most.
+ */
+void
+dlock_pool_finish(DlockConn *conn, int64_t until)
+{
+	while (conn != NULL &&
+		   ((dlock_conn_connecting(conn) && dlock_conn_state(conn) != DLOCK_CONN_RESOLVING) ||
+			dlock_conn_state(conn) == DLOCK_CONN_BUSY))
+	{
+		struct pollfd fd = {0};
+		int64_t		now = dlock_now();
+		int			n;
+
+		if (now >= until)
+			break;
+		fd.fd = dlock_conn_fd(conn, &fd.events);
+		n = poll(&fd, 1, dlock_poll_timeout(dlock_min(until, dlock_conn_until(conn)), now));
+		dlock_conn_step(conn, n > 0 ? fd.revents : 0, dlock_now());
+	}
+	dlock_conn_free(conn);
+}
