@@ -64,10 +64,10 @@ RESET dlock.max_ttl;
 
 -- infinite: an interval from PostgreSQL 17 on, and invalid input before
 SELECT CASE WHEN current_setting('server_version_num')::int < 170000 THEN x LIKE '22007: %'
-			ELSE x LIKE '22023: argument "ttl" %' END
+			ELSE x = '22023: ttl must be finite' END
   FROM pg_temp.try($$SELECT dlock_acquire('e:2', 'infinity'::interval)$$) WITH ORDINALITY AS t(x, n) WHERE n = 1;
 SELECT CASE WHEN current_setting('server_version_num')::int < 170000 THEN x LIKE '22007: %'
-			ELSE x LIKE '22023: argument "ttl" %' END
+			ELSE x = '22023: ttl must be finite' END
   FROM pg_temp.try($$SELECT dlock_refresh('e:1', 1, '-infinity'::interval)$$) WITH ORDINALITY AS t(x, n) WHERE n = 1;
 
 -- owner, value, reason
