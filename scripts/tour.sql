@@ -14,24 +14,24 @@ INSERT INTO invoice VALUES (42);
 \set ECHO none
 
 \echo
-\echo '-- Take the lock for 30 seconds. The answer is the version of the grant,'
-\echo '-- which is the fencing token: later grants have higher ones.'
+\echo '-- Acquire the lock for 30 seconds. The result is the version of the grant,'
+\echo '-- which is the fencing token: later grants have higher versions.'
 \set ECHO queries
 SELECT dlock_acquire('invoice:42', '30s');
 \set ECHO none
 SELECT version FROM dlock_locks WHERE key = 'invoice:42' \gset
 
-\echo '-- Whoever comes now gets NULL at once: somebody else has it.'
+\echo '-- The next client gets NULL at once, because the lock is held.'
 \set ECHO queries
 SELECT dlock_acquire('invoice:42', '30s');
 \set ECHO none
 
-\echo '-- Anybody can see who has it.'
+\echo '-- Any role can see the holder.'
 \set ECHO queries
 SELECT key, version, role, remaining > '0s' AS live, ttl FROM dlock_locks;
 \set ECHO none
 
-\echo '-- The work takes longer? Another 30 seconds; NULL would say that it is lost.'
+\echo '-- Keep it for another 30 seconds; NULL would mean that it is lost.'
 \set ECHO queries
 SELECT dlock_refresh('invoice:42', :version);
 \set ECHO none
@@ -46,18 +46,18 @@ COMMIT;
 \set ECHO none
 
 \echo
-\echo '-- Done.'
+\echo '-- Release it.'
 \set ECHO queries
 SELECT dlock_release('invoice:42', :version);
 \set ECHO none
 
-\echo '-- Somebody else takes it, with a higher version.'
+\echo '-- Another client acquires it, with a higher version.'
 \set ECHO queries
 SELECT dlock_acquire('invoice:42', '30s', owner => 'another worker');
 \set ECHO none
 
-\echo '-- A worker that was asleep all the while still believes in its old version.'
-\echo '-- The database does not: the UPDATE is never reached.'
+\echo '-- A worker that slept all this time still uses its old version.'
+\echo '-- The fence rejects it: the UPDATE is not executed.'
 \set ON_ERROR_STOP off
 \set ECHO queries
 BEGIN;
