@@ -19,6 +19,7 @@
 #include "common/int.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "args.h"
@@ -175,7 +176,8 @@ dlock_args_ttl(FunctionCallInfo fcinfo, int argno)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("ttl exceeds \"dlock.max_ttl\""),
-				 errdetail("\"dlock.max_ttl\" is %d ms.", dlock_max_ttl),
+				 errdetail("\"dlock.max_ttl\" is %s.",
+						   GetConfigOptionByName("dlock.max_ttl", NULL, false)),
 				 errhint("Use a shorter TTL and renew it with dlock_refresh.")));
 	return ttl;
 }

@@ -213,7 +213,7 @@ dlock_funcs_fence(const char *key, int keylen, int64 version, Oid role)
 			(errcode(ERRCODE_DLOCK_FENCED),
 			 errmsg("lock \"%s\" is not held with version %lld", shown, (long long) version),
 			 result.answer == DLOCK_IS_NOT_HELD ?
-			 errdetail("It has expired or was released.") :
+			 errdetail("It has expired, was released, or was never acquired.") :
 			 errdetail("It is held by another grant or by another role."),
 			 errhint("Roll back, acquire the lock again, and repeat the work with the new version.")));
 }

@@ -77,7 +77,7 @@ foreach my $case (
 	[ "'0'", qr/ttl must be greater than zero/ ],
 	[ "'-1 s'", qr/ttl must be greater than zero/ ],
 	[ "'1 month'", qr/ttl must not contain months or years\n.*DETAIL:  Their length varies\. Use days or smaller units\./ ],
-	[ "'25 h'", qr/ttl exceeds "dlock\.max_ttl"\n.*DETAIL:  "dlock\.max_ttl" is 86400000 ms\.\n.*HINT:  Use a shorter TTL and renew it with dlock_refresh\./ ])
+	[ "'25 h'", qr/ttl exceeds "dlock\.max_ttl"\n.*DETAIL:  "dlock\.max_ttl" is 1d\.\n.*HINT:  Use a shorter TTL and renew it with dlock_refresh\./ ])
 {
 	my ($ttl, $message) = @$case;
 
