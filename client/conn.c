@@ -4,7 +4,7 @@
  *	  One connection to one of the servers.
  *
  * This is the only file that talks to servers through libpq (target.c has it
- * parse a string, answer.c reads results), and it never blocks: whoever uses a
+ * parse a string, reply.c reads results), and it never blocks: whoever uses a
  * connection polls the descriptor that dlock_conn_fd() names until
  * dlock_conn_until(), and calls dlock_conn_step().  So every wait has the
  * deadline of the one who waits, and one thread can look after more than the
@@ -660,11 +660,11 @@ dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
 	return true;
 }
 
-DlockAnswer *
+DlockReply *
 dlock_conn_take(DlockConn *conn)
 {
 	PGresult   *result = conn->result;
-	DlockAnswer *answer = NULL;
+	DlockReply *reply = NULL;
 
 	conn->result = NULL;
 	conn->state = DLOCK_CONN_READY;
@@ -677,11 +677,11 @@ dlock_conn_take(DlockConn *conn)
 	}
 	else if (succeeded(result))
 	{
-		answer = malloc(sizeof(DlockAnswer));
-		if (answer != NULL)
+		reply = malloc(sizeof(DlockReply));
+		if (reply != NULL)
 		{
-			answer->result = result;
-			return answer;
+			reply->result = result;
+			return reply;
 		}
 		dlock_fail(&conn->error, DLOCK_NO_MEMORY, "out of memory");
 		conn->retry = false;

@@ -327,7 +327,7 @@ dlock_events_hear(void *arg, const char *payload)
 		return;
 	pthread_mutex_lock(&handle->mutex);
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-		if (lock->version == version && lock->state == DLOCK_STATE_HELD &&
+		if (lock->version == version && lock->hold == DLOCK_HOLD_OURS &&
 			strcmp(lock->key, key) == 0)
 		{
 			if (!lock->heard)

@@ -12,11 +12,11 @@
  *	  lease.c		how long a lock is ours
  *	  events.c		what is heard on channel dlock
  *	  orphan.c		grants that nobody knows of
- *	  request.c		one question to the server, retried until it is answered
+ *	  call.c		one question to the server, retried until it is answered
  *	  pool.c		connections that nobody uses
  *	  fork.c		handles in a process that did not open them
  *	  conn.c		one connection, never blocking; the only one who talks to libpq
- *	  answer.c		what a server answered
+ *	  reply.c		what a server answered
  *	  target.c		the connection string, taken apart
  *	  resolve.c		names of hosts, without blocking
  *	  errors.c		what an error of a server means
@@ -159,10 +159,10 @@ typedef enum DlockConnState
 } DlockConnState;
 
 /* An answer without an error. */
-typedef struct DlockAnswer
+typedef struct DlockReply
 {
 	struct pg_result *result;	/* a PGresult */
-} DlockAnswer;
+} DlockReply;
 
 /* of a notification on channel dlock */
 typedef void (*DlockNotified) (void *arg, const char *payload);
@@ -194,7 +194,7 @@ extern int64_t dlock_conn_turned_away_at(const DlockConn *conn);
 extern bool dlock_conn_found_full(const DlockConn *conn, const DlockConn *where);
 
 /* In state DONE: the answer, or NULL if it was an error.  Now it is READY. */
-extern DlockAnswer *dlock_conn_take(DlockConn *conn);
+extern DlockReply *dlock_conn_take(DlockConn *conn);
 
 /*
  * sql.c; the number of parameters is that of the caller
@@ -217,17 +217,17 @@ extern const char dlock_sql_waiters[];
 extern const char dlock_sql_watch[];
 
 /*
- * answer.c
+ * reply.c
  */
-extern int	dlock_answer_rows(const DlockAnswer *answer);
-extern const char *dlock_answer_get(const DlockAnswer *answer, int row, int column);
-extern int64_t dlock_answer_int(const DlockAnswer *answer, int row, int column);
-extern void dlock_answer_free(DlockAnswer *answer);
+extern int	dlock_reply_rows(const DlockReply *reply);
+extern const char *dlock_reply_get(const DlockReply *reply, int row, int column);
+extern int64_t dlock_reply_int(const DlockReply *reply, int row, int column);
+extern void dlock_reply_free(DlockReply *reply);
 
 /*
- * request.c
+ * call.c
  */
-typedef struct DlockRequest
+typedef struct DlockCall
 {
 	/* "@." is the schema of the extension */
 	const char *sql;
@@ -251,16 +251,16 @@ typedef struct DlockRequest
 	DlockConn **conn;
 
 	/* what comes out */
-	DlockAnswer *answer;
+	DlockReply *reply;
 	int64_t		sent_at;		/* the clock before the answered try was sent */
 	bool		in_doubt;		/* a try was sent and not answered */
-} DlockRequest;
+} DlockCall;
 
-extern dlock_status dlock_request(dlock_handle *handle, DlockRequest *request,
-								  dlock_error *err);
-extern void dlock_request_init(DlockRequest *request, const char *sql,
-							   int nparams, const char **params,
-							   int64_t timeout_ms);
+extern dlock_status dlock_call(dlock_handle *handle, DlockCall *call,
+							   dlock_error *err);
+extern void dlock_call_init(DlockCall *call, const char *sql,
+							int nparams, const char **params,
+							int64_t timeout_ms);
 
 /*
  * pool.c
@@ -279,12 +279,12 @@ extern void dlock_pool_finish(DlockConn *conn, int64_t until);
  * Handles and locks: handle.c and lock.c make them, keepalive.c watches over
  * them.
  */
-typedef enum DlockState
+typedef enum DlockHold
 {
-	DLOCK_STATE_HELD,
-	DLOCK_STATE_LOST,
-	DLOCK_STATE_RELEASED
-} DlockState;
+	DLOCK_HOLD_OURS,
+	DLOCK_HOLD_LOST,
+	DLOCK_HOLD_RELEASED
+} DlockHold;
 
 struct dlock_lock
 {
@@ -302,7 +302,7 @@ struct dlock_lock
 	dlock_lock *prev;
 	dlock_lock *next;
 	int64_t		ttl_ms;
-	DlockState	state;
+	DlockHold	hold;
 	dlock_reason reason;
 	int64_t		deadline;		/* from then on it is not ours */
 	int64_t		danger_at;		/* when to worry, unless renewed */
@@ -384,11 +384,11 @@ extern void dlock_keepalive_add(dlock_lock *lock);
 extern void dlock_keepalive_remove(dlock_lock *lock);
 extern bool dlock_keepalive_wait(dlock_handle *handle, int64_t until);
 extern bool dlock_keepalive_hold_off(dlock_lock *lock, int64_t until);
-extern void dlock_keepalive_renewed(dlock_lock *lock, int64_t sent_at);
-extern void dlock_keepalive_lost(dlock_lock *lock, dlock_reason reason);
-extern void dlock_keepalive_gone(dlock_lock *lock, const char *state);
-extern bool dlock_keepalive_overdue(dlock_lock *lock, int64_t now);
-extern int64_t dlock_keepalive_next_due(const dlock_lock *lock, int64_t from);
+extern void dlock_lease_renewed(dlock_lock *lock, int64_t sent_at);
+extern void dlock_lease_lost(dlock_lock *lock, dlock_reason reason);
+extern void dlock_lease_gone(dlock_lock *lock, const char *state);
+extern bool dlock_lease_overdue(dlock_lock *lock, int64_t now);
+extern int64_t dlock_lease_next_due(const dlock_lock *lock, int64_t from);
 
 /*
  * events.c; all but the first two need the mutex
@@ -415,7 +415,7 @@ extern void dlock_orphans_add(dlock_handle *handle, const char *key,
 extern bool dlock_orphans_forget(dlock_handle *handle, const char *key,
 								 const char *owner, int64_t until);
 extern bool dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now);
-extern void dlock_orphans_landed(dlock_handle *handle, const DlockAnswer *answer,
+extern void dlock_orphans_landed(dlock_handle *handle, const DlockReply *reply,
 								 int64_t now);
 extern void dlock_orphans_drop(dlock_handle *handle, int64_t now);
 extern int64_t dlock_orphans_due(const dlock_handle *handle);

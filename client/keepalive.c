@@ -136,7 +136,7 @@ look_at_clock(Keeper *keeper, int64_t now)
 {
 	for (dlock_lock *lock = keeper->handle->locks; lock != NULL; lock = lock->next)
 	{
-		if (dlock_keepalive_overdue(lock, now))
+		if (dlock_lease_overdue(lock, now))
 			continue;
 		if (lock->renew && lock->danger_at <= now)
 		{
@@ -153,7 +153,7 @@ look_at_clock(Keeper *keeper, int64_t now)
 static bool
 may_ask_about(const dlock_lock *lock)
 {
-	return lock->state == DLOCK_STATE_HELD && lock->held_off == 0 && !lock->freed;
+	return lock->hold == DLOCK_HOLD_OURS && lock->held_off == 0 && !lock->freed;
 }
 
 /*
@@ -258,12 +258,12 @@ send_renewal(Keeper *keeper, int64_t now)
 
 /* Nothing is in flight any more; those who waited for that may go on. */
 static void
-land(Keeper *keeper, const DlockAnswer *answer, int64_t now)
+land(Keeper *keeper, const DlockReply *reply, int64_t now)
 {
 	dlock_handle *handle = keeper->handle;
 
 	if (keeper->flight == ORPHANS)
-		dlock_orphans_landed(handle, answer, now);
+		dlock_orphans_landed(handle, reply, now);
 	for (int i = 0; i < handle->nbatch; i++)
 		if (handle->batch[i] != NULL)
 		{
@@ -278,33 +278,33 @@ land(Keeper *keeper, const DlockAnswer *answer, int64_t now)
 }
 
 static void
-renewal_answered(Keeper *keeper, const DlockAnswer *answer, int64_t now)
+renewal_answered(Keeper *keeper, const DlockReply *reply, int64_t now)
 {
 	dlock_handle *handle = keeper->handle;
 
-	for (int row = 0; row < dlock_answer_rows(answer); row++)
+	for (int row = 0; row < dlock_reply_rows(reply); row++)
 	{
-		int64_t		i = dlock_answer_int(answer, row, 0) - 1;
-		const char *refreshed = dlock_answer_get(answer, row, 1);
-		const char *state = dlock_answer_get(answer, row, 2);
+		int64_t		i = dlock_reply_int(reply, row, 0) - 1;
+		const char *refreshed = dlock_reply_get(reply, row, 1);
+		const char *state = dlock_reply_get(reply, row, 2);
 		dlock_lock *lock;
 
 		if (i < 0 || i >= handle->nbatch || state == NULL)
 			continue;
 		lock = handle->batch[i];
-		if (lock == NULL || dlock_keepalive_overdue(lock, now))
+		if (lock == NULL || dlock_lease_overdue(lock, now))
 			continue;
 		lock->alone = false;
 		if (strcmp(state, "held") != 0 && strcmp(state, "preempting") != 0)
 		{
-			dlock_keepalive_gone(lock, state);
+			dlock_lease_gone(lock, state);
 			continue;
 		}
 		dlock_events_refuted(lock);
 		if (refreshed != NULL && refreshed[0] == 't')
-			dlock_keepalive_renewed(lock, keeper->sent_at);
+			dlock_lease_renewed(lock, keeper->sent_at);
 		else if (lock->renewing)
-			lock->due = dlock_keepalive_next_due(lock, keeper->sent_at);
+			lock->due = dlock_lease_next_due(lock, keeper->sent_at);
 
 		if (strcmp(state, "held") == 0)
 			lock->asked = false;
@@ -312,7 +312,7 @@ renewal_answered(Keeper *keeper, const DlockAnswer *answer, int64_t now)
 		{
 			lock->asked = true;
 			lock->tell_preempted = true;
-			lock->yield_until = now + dlock_answer_int(answer, row, 3);
+			lock->yield_until = now + dlock_reply_int(reply, row, 3);
 		}
 	}
 }
@@ -322,16 +322,16 @@ static void
 flight_ended(Keeper *keeper, int64_t now)
 {
 	dlock_handle *handle = keeper->handle;
-	DlockAnswer *answer = NULL;
+	DlockReply *reply = NULL;
 
 	if (dlock_conn_state(keeper->conn) == DLOCK_CONN_DONE)
-		answer = dlock_conn_take(keeper->conn);
-	if (answer != NULL)
+		reply = dlock_conn_take(keeper->conn);
+	if (reply != NULL)
 	{
 		if (keeper->flight == RENEWAL)
-			renewal_answered(keeper, answer, now);
-		land(keeper, answer, now);
-		dlock_answer_free(answer);
+			renewal_answered(keeper, reply, now);
+		land(keeper, reply, now);
+		dlock_reply_free(reply);
 		return;
 	}
 
@@ -410,7 +410,7 @@ open_connection(Keeper *keeper, int64_t now)
 	int64_t		patience;
 
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-		if (lock->state == DLOCK_STATE_HELD)
+		if (lock->hold == DLOCK_HOLD_OURS)
 			ttl = dlock_min(ttl, lock->ttl_ms);
 	patience = dlock_max(ttl / 4, 100);
 	if (handle->nidle > 0 && handle->wanted == 0)
@@ -440,7 +440,7 @@ needed_at(dlock_handle *handle, int64_t now)
 	int64_t		at = DLOCK_NEVER;
 
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-		if (lock->state == DLOCK_STATE_HELD && !lock->silent)
+		if (lock->hold == DLOCK_HOLD_OURS && !lock->silent)
 			at = dlock_min(at, lock->connect_at);
 	dlock_orphans_drop(handle, now);
 	return handle->orphans != NULL ? now : at;
@@ -501,7 +501,7 @@ plan(Keeper *keeper, int64_t now)
 		until = dlock_min(until, dlock_orphans_due(handle));
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
 	{
-		if (lock->state != DLOCK_STATE_HELD || lock->silent)
+		if (lock->hold != DLOCK_HOLD_OURS || lock->silent)
 			continue;
 		until = dlock_min(until, lock->deadline);
 		if (lock->renew)

@@ -20,26 +20,26 @@
  * not stay together.  The locks of one handle shall.
  */
 int64_t
-dlock_keepalive_next_due(const dlock_lock *lock, int64_t from)
+dlock_lease_next_due(const dlock_lock *lock, int64_t from)
 {
 	return from + dlock_max(lock->ttl_ms * (900 + lock->handle->jitter) / 3000, 1);
 }
 
 void
-dlock_keepalive_renewed(dlock_lock *lock, int64_t sent_at)
+dlock_lease_renewed(dlock_lock *lock, int64_t sent_at)
 {
 	lock->deadline = sent_at + dlock_lease_ms(lock->ttl_ms);
 	lock->danger_at = sent_at + lock->ttl_ms * 6 / 10;
-	lock->due = dlock_keepalive_next_due(lock, sent_at);
+	lock->due = dlock_lease_next_due(lock, sent_at);
 	lock->tell_danger = false;
 }
 
 void
-dlock_keepalive_lost(dlock_lock *lock, dlock_reason reason)
+dlock_lease_lost(dlock_lock *lock, dlock_reason reason)
 {
-	if (lock->state != DLOCK_STATE_HELD)
+	if (lock->hold != DLOCK_HOLD_OURS)
 		return;
-	lock->state = DLOCK_STATE_LOST;
+	lock->hold = DLOCK_HOLD_LOST;
 	lock->reason = reason;
 	lock->tell_lost = true;
 	lock->tell_danger = false;
@@ -54,7 +54,7 @@ dlock_keepalive_lost(dlock_lock *lock, dlock_reason reason)
  * event said, if no answer of the server has refuted it since.
  */
 void
-dlock_keepalive_gone(dlock_lock *lock, const char *state)
+dlock_lease_gone(dlock_lock *lock, const char *state)
 {
 	dlock_reason reason = DLOCK_REASON_EXPIRED;
 
@@ -64,16 +64,16 @@ dlock_keepalive_gone(dlock_lock *lock, const char *state)
 		reason = DLOCK_REASON_FORCED;
 	else if (state != NULL && strcmp(state, "held_by_other") == 0)
 		reason = DLOCK_REASON_FORCED;
-	dlock_keepalive_lost(lock, reason);
+	dlock_lease_lost(lock, reason);
 }
 
 /* Has its deadline passed?  Then it is lost. */
 bool
-dlock_keepalive_overdue(dlock_lock *lock, int64_t now)
+dlock_lease_overdue(dlock_lock *lock, int64_t now)
 {
-	if (lock->state == DLOCK_STATE_HELD && now >= lock->deadline)
-		dlock_keepalive_lost(lock, DLOCK_REASON_DEADLINE);
-	return lock->state != DLOCK_STATE_HELD;
+	if (lock->hold == DLOCK_HOLD_OURS && now >= lock->deadline)
+		dlock_lease_lost(lock, DLOCK_REASON_DEADLINE);
+	return lock->hold != DLOCK_HOLD_OURS;
 }
 
 void

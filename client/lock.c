@@ -15,22 +15,22 @@
 dlock_status
 dlock_ping(dlock_handle *handle, int64_t timeout_ms, dlock_error *err)
 {
-	DlockRequest request;
+	DlockCall	call;
 	const char *params[] = {"dlock ping", "0", NULL};
 	dlock_status status = dlock_may_ask(handle, err);
 
 	if (status != DLOCK_OK)
 		return status;
 	timeout_ms = dlock_timeout(handle, timeout_ms);
-	dlock_request_init(&request, dlock_sql_check, 3, params, timeout_ms);
+	dlock_call_init(&call, dlock_sql_check, 3, params, timeout_ms);
 	if (timeout_ms == 0)
 	{
-		request.once = true;
-		request.timeout_ms = dlock_target_round_ms(handle->target);
-		request.until = dlock_later(dlock_now(), 2 * request.timeout_ms);
+		call.once = true;
+		call.timeout_ms = dlock_target_round_ms(handle->target);
+		call.until = dlock_later(dlock_now(), 2 * call.timeout_ms);
 	}
-	status = dlock_request(handle, &request, err);
-	dlock_answer_free(request.answer);
+	status = dlock_call(handle, &call, err);
+	dlock_reply_free(call.reply);
 	return status;
 }
 
@@ -93,7 +93,7 @@ new_lock(dlock_handle *handle, const char *key, const dlock_options *options)
 
 static dlock_status
 ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
-			int64_t until, DlockRequest *request, dlock_error *err)
+			int64_t until, DlockCall *call, dlock_error *err)
 {
 	char		version[24];
 	char		ttl[32];
@@ -105,9 +105,9 @@ ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
 	params[1] = version;
 	params[2] = lock->owner;
 	params[3] = ttl_ms > 0 ? ttl : NULL;
-	dlock_request_init(request, dlock_sql_refresh, 4, params, timeout_ms);
-	request->until = until;
-	return dlock_request(lock->handle, request, err);
+	dlock_call_init(call, dlock_sql_refresh, 4, params, timeout_ms);
+	call->until = until;
+	return dlock_call(lock->handle, call, err);
 }
 
 /*
@@ -121,25 +121,25 @@ confirm(dlock_lock *lock, int64_t sent_at, int64_t timeout_ms, int64_t until,
 {
 	while (dlock_now() - sent_at > lock->ttl_ms / 4)
 	{
-		DlockRequest request;
+		DlockCall	call;
 		dlock_status status;
 		const char *answer;
 		bool		ours;
 
 		status = ask_refresh(lock, 0, timeout_ms,
 							 dlock_min(dlock_later(dlock_now(), timeout_ms), until),
-							 &request, err);
+							 &call, err);
 		if (status != DLOCK_OK)
 			return status;
-		answer = dlock_answer_get(request.answer, 0, 0);
+		answer = dlock_reply_get(call.reply, 0, 0);
 		ours = answer != NULL && answer[0] == 't';
-		dlock_answer_free(request.answer);
+		dlock_reply_free(call.reply);
 		if (!ours)
 			return DLOCK_LOST;
-		sent_at = request.sent_at;
+		sent_at = call.sent_at;
 	}
 	pthread_mutex_lock(&lock->handle->mutex);
-	dlock_keepalive_renewed(lock, sent_at);
+	dlock_lease_renewed(lock, sent_at);
 	pthread_mutex_unlock(&lock->handle->mutex);
 	return DLOCK_OK;
 }
@@ -174,35 +174,35 @@ acquire(dlock_handle *handle, dlock_lock *lock, const dlock_options *options,
 	for (;;)
 	{
 		bool		waits = options->wait_ms != 0;
-		DlockRequest request;
+		DlockCall	call;
 		dlock_status status;
 
-		dlock_request_init(&request, waits ? dlock_sql_wait : dlock_sql_try, waits ? 9 : 8,
-						   params, timeout_ms);
-		request.until = until;
-		request.ttl_param = 2;
-		request.ttl_ms = &lock->ttl_ms;
+		dlock_call_init(&call, waits ? dlock_sql_wait : dlock_sql_try, waits ? 9 : 8,
+						params, timeout_ms);
+		call.until = until;
+		call.ttl_param = 2;
+		call.ttl_ms = &lock->ttl_ms;
 		if (waits)
 		{
-			request.wait_param = 9;
-			request.wait_until = wait_until;
+			call.wait_param = 9;
+			call.wait_until = wait_until;
 		}
 		if (options->session)
-			request.conn = &lock->conn;
-		status = dlock_request(handle, &request, err);
+			call.conn = &lock->conn;
+		status = dlock_call(handle, &call, err);
 		if (status == DLOCK_OK)
 		{
-			lock->version = dlock_answer_int(request.answer, 0, 0);
-			dlock_answer_free(request.answer);
+			lock->version = dlock_reply_int(call.reply, 0, 0);
+			dlock_reply_free(call.reply);
 			if (lock->version == 0)
 			{
 				/* perhaps by our own first try, which had no answer */
-				if (request.in_doubt)
+				if (call.in_doubt)
 					dlock_orphans_add(handle, lock->key, lock->owner, lock->ttl_ms);
 				return dlock_fail(err, DLOCK_BUSY, "lock \"%s\" is held by somebody else",
 								  lock->key);
 			}
-			status = confirm(lock, request.sent_at, timeout_ms, until, err);
+			status = confirm(lock, call.sent_at, timeout_ms, until, err);
 			if (status == DLOCK_OK)
 				return DLOCK_OK;
 			/* it came and went: once more, with what is left of the time */
@@ -211,9 +211,9 @@ acquire(dlock_handle *handle, dlock_lock *lock, const dlock_options *options,
 			if (status == DLOCK_LOST)
 				return dlock_fail(err, DLOCK_LOST,
 								  "lock \"%s\" was granted and lost before we knew", lock->key);
-			request.in_doubt = true;
+			call.in_doubt = true;
 		}
-		if (request.in_doubt)
+		if (call.in_doubt)
 			dlock_orphans_add(handle, lock->key, lock->owner,
 							  lock->ttl_ms > 0 ? lock->ttl_ms : handle->ttl_ms);
 		return status;
@@ -271,7 +271,7 @@ dlock_status
 dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 {
 	dlock_handle *handle = lock != NULL ? lock->handle : NULL;
-	DlockRequest request;
+	DlockCall	call;
 	DlockConn  *conn;
 	char		version[24];
 	const char *params[3];
@@ -291,8 +291,8 @@ dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	pthread_mutex_lock(&handle->mutex);
 	lock->silent = true;
 	done = dlock_keepalive_hold_off(lock, until);
-	deadline = lock->state == DLOCK_STATE_HELD ? lock->deadline : 0;
-	if (lock->state == DLOCK_STATE_RELEASED)
+	deadline = lock->hold == DLOCK_HOLD_OURS ? lock->deadline : 0;
+	if (lock->hold == DLOCK_HOLD_RELEASED)
 		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" was released before", lock->key);
 	else if (!done)
 		status = dlock_fail(err, DLOCK_TIMEOUT, "a renewal has no answer from the server");
@@ -304,26 +304,26 @@ dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	params[0] = lock->key;
 	params[1] = version;
 	params[2] = lock->owner;
-	dlock_request_init(&request, dlock_sql_release, 3, params, timeout_ms);
-	request.until = until;
-	status = dlock_request(handle, &request, err);
+	dlock_call_init(&call, dlock_sql_release, 3, params, timeout_ms);
+	call.until = until;
+	status = dlock_call(handle, &call, err);
 	if (status != DLOCK_OK)
 		return status;
 
-	answer = dlock_answer_get(request.answer, 0, 0);
+	answer = dlock_reply_get(call.reply, 0, 0);
 	if (answer != NULL && strcmp(answer, "released") == 0)
 		status = DLOCK_OK;
-	else if (request.in_doubt && dlock_now() < deadline)
+	else if (call.in_doubt && dlock_now() < deadline)
 		status = DLOCK_OK;		/* the try that had no answer did it */
 	else if (answer != NULL && strcmp(answer, "held_by_other") == 0)
 		status = dlock_fail(err, DLOCK_HELD_BY_OTHER,
 							"lock \"%s\" was lost, and is held by somebody else", lock->key);
 	else
 		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" had expired", lock->key);
-	dlock_answer_free(request.answer);
+	dlock_reply_free(call.reply);
 
 	pthread_mutex_lock(&handle->mutex);
-	lock->state = DLOCK_STATE_RELEASED;
+	lock->hold = DLOCK_HOLD_RELEASED;
 	conn = lock->conn;
 	lock->conn = NULL;
 	pthread_mutex_unlock(&handle->mutex);
@@ -370,7 +370,7 @@ dlock_free(dlock_lock *lock)
 static dlock_status
 lost(const dlock_lock *lock, dlock_error *err)
 {
-	if (lock->state == DLOCK_STATE_RELEASED)
+	if (lock->hold == DLOCK_HOLD_RELEASED)
 		return dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" was released", lock->key);
 	return dlock_fail(err, DLOCK_LOST, "lock \"%s\" is lost (%s)", lock->key,
 					  dlock_reason_name(lock->reason));
@@ -378,20 +378,20 @@ lost(const dlock_lock *lock, dlock_error *err)
 
 /* What the answer says; the caller has the mutex. */
 static dlock_status
-refreshed(dlock_lock *lock, int64_t ttl_ms, const DlockRequest *request, dlock_error *err)
+refreshed(dlock_lock *lock, int64_t ttl_ms, const DlockCall *call, dlock_error *err)
 {
-	const char *answer = dlock_answer_get(request->answer, 0, 0);
+	const char *answer = dlock_reply_get(call->reply, 0, 0);
 
 	if (answer == NULL || answer[0] != 't')
 	{
-		dlock_keepalive_gone(lock, dlock_answer_get(request->answer, 0, 1));
+		dlock_lease_gone(lock, dlock_reply_get(call->reply, 0, 1));
 		return lost(lock, err);
 	}
 	if (ttl_ms > 0)
 		lock->ttl_ms = ttl_ms;
-	dlock_keepalive_renewed(lock, request->sent_at);
+	dlock_lease_renewed(lock, call->sent_at);
 	/* it may have taken so long that it means nothing any more */
-	if (dlock_keepalive_overdue(lock, dlock_now()))
+	if (dlock_lease_overdue(lock, dlock_now()))
 		return lost(lock, err);
 	return DLOCK_OK;
 }
@@ -400,7 +400,7 @@ dlock_status
 dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error *err)
 {
 	dlock_handle *handle = lock != NULL ? lock->handle : NULL;
-	DlockRequest request;
+	DlockCall	call;
 	int64_t		until;
 	dlock_status status = dlock_may_ask(handle, err);
 
@@ -416,7 +416,7 @@ dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error 
 	pthread_mutex_lock(&handle->mutex);
 	if (!dlock_keepalive_hold_off(lock, until))
 		status = dlock_fail(err, DLOCK_TIMEOUT, "a renewal has no answer from the server");
-	if (dlock_keepalive_overdue(lock, dlock_now()))
+	if (dlock_lease_overdue(lock, dlock_now()))
 		status = lost(lock, err);
 	if (status == DLOCK_OK)
 	{
@@ -431,19 +431,19 @@ dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error 
 		}
 		until = dlock_min(until, lock->deadline);
 		pthread_mutex_unlock(&handle->mutex);
-		status = ask_refresh(lock, ttl_ms, timeout_ms, until, &request, err);
+		status = ask_refresh(lock, ttl_ms, timeout_ms, until, &call, err);
 		pthread_mutex_lock(&handle->mutex);
 
 		/* our time may have run out meanwhile; an answer does not help then */
-		if (dlock_keepalive_overdue(lock, dlock_now()))
+		if (dlock_lease_overdue(lock, dlock_now()))
 			status = lost(lock, err);
 		else if (status == DLOCK_OK)
-			status = refreshed(lock, ttl_ms, &request, err);
-		else if (!request.in_doubt)
+			status = refreshed(lock, ttl_ms, &call, err);
+		else if (!call.in_doubt)
 			lock->deadline = deadline;	/* nothing has come of it */
 		else if (shorter)
 			lock->ttl_ms = ttl_ms;
-		dlock_answer_free(request.answer);
+		dlock_reply_free(call.reply);
 	}
 	lock->held_off--;
 	dlock_keepalive_wake(handle);
@@ -470,7 +470,7 @@ dlock_status
 dlock_check(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 {
 	dlock_handle *handle = lock != NULL ? lock->handle : NULL;
-	DlockRequest request;
+	DlockCall	call;
 	char		version[24];
 	const char *params[3];
 	dlock_status status = dlock_may_ask(handle, err);
@@ -482,30 +482,30 @@ dlock_check(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	params[0] = lock->key;
 	params[1] = version;
 	params[2] = lock->owner;
-	dlock_request_init(&request, dlock_sql_check, 3, params, dlock_timeout(handle, timeout_ms));
-	status = dlock_request(handle, &request, err);
+	dlock_call_init(&call, dlock_sql_check, 3, params, dlock_timeout(handle, timeout_ms));
+	status = dlock_call(handle, &call, err);
 
 	pthread_mutex_lock(&handle->mutex);
-	if (lock->state == DLOCK_STATE_RELEASED)
+	if (lock->hold == DLOCK_HOLD_RELEASED)
 	{
 		if (status == DLOCK_OK)
-			status = dlock_checked(dlock_answer_get(request.answer, 0, 0));
+			status = dlock_checked(dlock_reply_get(call.reply, 0, 0));
 	}
-	else if (dlock_keepalive_overdue(lock, dlock_now()))
+	else if (dlock_lease_overdue(lock, dlock_now()))
 		status = lost(lock, err);
 	else if (status == DLOCK_OK)
 	{
-		const char *state = dlock_answer_get(request.answer, 0, 0);
+		const char *state = dlock_reply_get(call.reply, 0, 0);
 
 		status = dlock_checked(state);
 		if (status != DLOCK_OK && status != DLOCK_PREEMPTING)
 		{
-			dlock_keepalive_gone(lock, state);
+			dlock_lease_gone(lock, state);
 			status = lost(lock, err);
 		}
 	}
 	pthread_mutex_unlock(&handle->mutex);
-	dlock_answer_free(request.answer);
+	dlock_reply_free(call.reply);
 	return status;
 }
 
@@ -521,7 +521,7 @@ dlock_left_ms(const dlock_lock *lock)
 	if (lock == NULL || dlock_forked(lock->handle))
 		return 0;
 	pthread_mutex_lock(&lock->handle->mutex);
-	if (lock->state == DLOCK_STATE_HELD)
+	if (lock->hold == DLOCK_HOLD_OURS)
 		left = dlock_max(lock->deadline - dlock_now(), 0);
 	pthread_mutex_unlock(&lock->handle->mutex);
 	return left;
@@ -542,7 +542,7 @@ dlock_lost_reason(const dlock_lock *lock)
 		return DLOCK_REASON_NONE;
 	pthread_mutex_lock(&lock->handle->mutex);
 	reason = lock->reason;
-	if (lock->state == DLOCK_STATE_HELD && dlock_now() >= lock->deadline)
+	if (lock->hold == DLOCK_HOLD_OURS && dlock_now() >= lock->deadline)
 		reason = DLOCK_REASON_DEADLINE;
 	pthread_mutex_unlock(&lock->handle->mutex);
 	return reason;

@@ -108,7 +108,7 @@ dlock_orphans_forget(dlock_handle *handle, const char *key, const char *owner,
  * there may yet come, if its request is slower than we are: again later.
  */
 void
-dlock_orphans_landed(dlock_handle *handle, const DlockAnswer *answer, int64_t now)
+dlock_orphans_landed(dlock_handle *handle, const DlockReply *reply, int64_t now)
 {
 	DlockOrphan **at = &handle->orphans;
 	int			row = 0;
@@ -126,7 +126,7 @@ dlock_orphans_landed(dlock_handle *handle, const DlockAnswer *answer, int64_t no
 		orphan->in_flight = false;
 		orphan->due = now + orphan->pause;
 		orphan->pause = 2 * orphan->pause;
-		said = answer != NULL ? dlock_answer_get(answer, row, 0) : NULL;
+		said = reply != NULL ? dlock_reply_get(reply, row, 0) : NULL;
 		row++;
 		if (said != NULL && strcmp(said, "released") == 0)
 			drop(at);

@@ -28,7 +28,7 @@ static bool
 has_active_lock(const dlock_handle *handle)
 {
 	for (const dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-		if (lock->state == DLOCK_STATE_HELD && !lock->silent)
+		if (lock->hold == DLOCK_HOLD_OURS && !lock->silent)
 			return true;
 	return false;
 }
