@@ -71,9 +71,9 @@ result_error(DlockConn *conn, const PGresult *result)
 	/* the server's hint is for the author of the call */
 	if (strcmp(conn->error.sqlstate, "42725") == 0 && conn->schema != NULL)
 		snprintf(conn->error.hint, sizeof(conn->error.hint),
-				 "Drop the function of the same name that is not of extension dlock from schema %.*s,"
+				 "Drop the function of the same name that is not of extension dlock from schema %s,"
 				 " and revoke CREATE on that schema from other roles.",
-				 (int) strlen(conn->schema) - 1, conn->schema);
+				 conn->schema);
 	conn->retry = dlock_error_classify(&conn->error);
 	conn->timed_out =
 		dlock_error_timed_out(&conn->error,
@@ -448,7 +448,6 @@ static void
 looked_up(DlockConn *conn, int64_t now)
 {
 	PGresult   *result = conn->result;
-	DlockString schema = {0};
 
 	if (PQresultStatus(result) != PGRES_TUPLES_OK)
 	{
@@ -468,14 +467,12 @@ looked_up(DlockConn *conn, int64_t now)
 		return;
 	}
 
-	dlock_string_puts(&schema, PQgetvalue(result, 0, 0));
-	dlock_string_puts(&schema, ".");
-	if (schema.broken)
+	conn->schema = dlock_strdup(PQgetvalue(result, 0, 0));
+	if (conn->schema == NULL)
 	{
 		no_memory(conn);
 		return;
 	}
-	conn->schema = schema.data;
 	conn->direct = atoi(PQgetvalue(result, 0, 1)) == PQbackendPID(conn->pg);
 	/* not there if the library is not preloaded, which any call will tell */
 	conn->default_ttl = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
@@ -622,20 +619,22 @@ bool
 dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
 				const char *const *params)
 {
-	DlockString text = {0};
+	PQExpBufferData text;
 	const char *at;
 	int			sent;
 
+	initPQExpBuffer(&text);
 	while ((at = strstr(sql, "@.")) != NULL)
 	{
-		dlock_string_add(&text, sql, (size_t) (at - sql));
-		dlock_string_puts(&text, conn->schema);
-		sql = at + 2;
+		appendBinaryPQExpBuffer(&text, sql, (size_t) (at - sql));
+		appendPQExpBufferStr(&text, conn->schema);
+		/* the dot stays */
+		sql = at + 1;
 	}
-	dlock_string_puts(&text, sql);
-	if (text.broken)
+	appendPQExpBufferStr(&text, sql);
+	if (PQExpBufferDataBroken(text))
 	{
-		dlock_string_free(&text);
+		termPQExpBuffer(&text);
 		no_memory(conn);
 		return false;
 	}
@@ -646,7 +645,7 @@ dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
 	conn->timed_out = false;
 	conn->sent_at = dlock_now();
 	sent = PQsendQueryParams(conn->pg, text.data, nparams, NULL, params, NULL, NULL, 0);
-	dlock_string_free(&text);
+	termPQExpBuffer(&text);
 	if (!sent)
 	{
 		connect_error(conn);

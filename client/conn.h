@@ -26,7 +26,7 @@ struct DlockConn
 	char	  **addresses;
 	int			naddresses;
 	int			address;		/* the one being tried */
-	char	   *schema;			/* quoted, with a dot */
+	char	   *schema;			/* of the extension, quoted */
 	int64_t		default_ttl;
 	bool		direct;			/* no pooler in between */
 	PGresult   *result;			/* of the statement */

@@ -36,6 +36,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "buffer.h"
 #include "dlock.h"
 
 #define DLOCK_NEVER INT64_MAX
@@ -71,19 +72,7 @@ extern void dlock_error_clear(dlock_error *err);
 extern dlock_status dlock_error_copy(dlock_error *to, const dlock_error *from);
 extern void dlock_clip(char *to, size_t size, const char *from, size_t len);
 
-/* A string that grows; broken is set when memory ran out. */
-typedef struct DlockString
-{
-	char	   *data;
-	size_t		len;
-	size_t		size;
-	bool		broken;
-} DlockString;
-
-extern void dlock_string_add(DlockString *string, const char *text, size_t len);
-extern void dlock_string_puts(DlockString *string, const char *text);
-extern void dlock_string_quoted(DlockString *string, const char *text);
-extern void dlock_string_free(DlockString *string);
+extern void dlock_append_quoted(PQExpBuffer buffer, const char *text);
 extern char *dlock_strdup(const char *text);
 
 /*

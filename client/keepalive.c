@@ -210,9 +210,9 @@ static bool
 send_renewal(Keeper *keeper, int64_t now)
 {
 	dlock_handle *handle = keeper->handle;
-	DlockString keys = {0};
-	DlockString versions = {0};
-	DlockString renew = {0};
+	PQExpBufferData keys;
+	PQExpBufferData versions;
+	PQExpBufferData renew;
 	char		number[32];
 	const char *params[4];
 	int64_t		patience = DLOCK_NEVER;
@@ -220,22 +220,23 @@ send_renewal(Keeper *keeper, int64_t now)
 
 	if (choose(handle, now) == 0)
 		return false;
+	initPQExpBuffer(&keys);
+	initPQExpBuffer(&versions);
+	initPQExpBuffer(&renew);
 	for (int i = 0; i < handle->nbatch; i++)
 	{
-		dlock_lock *lock = handle->batch[i];
-		const char *comma = i == 0 ? "{" : ",";
+		const dlock_lock *lock = handle->batch[i];
+		char		comma = i == 0 ? '{' : ',';
 
-		dlock_string_puts(&keys, comma);
-		dlock_string_quoted(&keys, lock->key);
-		snprintf(number, sizeof(number), "%s%lld", comma, (long long) lock->version);
-		dlock_string_puts(&versions, number);
-		dlock_string_puts(&renew, comma);
-		dlock_string_puts(&renew, lock->renew && lock->renewing ? "t" : "f");
+		appendPQExpBufferChar(&keys, comma);
+		dlock_append_quoted(&keys, lock->key);
+		appendPQExpBuffer(&versions, "%c%lld", comma, (long long) lock->version);
+		appendPQExpBuffer(&renew, "%c%c", comma, lock->renew && lock->renewing ? 't' : 'f');
 		patience = dlock_min(patience, lock->ttl_ms / 3);
 	}
-	dlock_string_puts(&keys, "}");
-	dlock_string_puts(&versions, "}");
-	dlock_string_puts(&renew, "}");
+	appendPQExpBufferChar(&keys, '}');
+	appendPQExpBufferChar(&versions, '}');
+	appendPQExpBufferChar(&renew, '}');
 	patience = dlock_max(patience, 20);
 	snprintf(number, sizeof(number), "%lldms", (long long) dlock_max(patience / 3, 1));
 	params[0] = keys.data;
@@ -248,11 +249,12 @@ send_renewal(Keeper *keeper, int64_t now)
 	keeper->answer_by = keeper->sent_at + patience;
 	keeper->flight = RENEWAL;
 	handle->jitter = (int) (dlock_random() % 200);
-	if (!keys.broken && !versions.broken && !renew.broken)
+	if (!PQExpBufferDataBroken(keys) && !PQExpBufferDataBroken(versions) &&
+		!PQExpBufferDataBroken(renew))
 		sent = dlock_conn_send(keeper->conn, dlock_sql_renew, 4, params);
-	dlock_string_free(&keys);
-	dlock_string_free(&versions);
-	dlock_string_free(&renew);
+	termPQExpBuffer(&keys);
+	termPQExpBuffer(&versions);
+	termPQExpBuffer(&renew);
 	return sent;
 }
 

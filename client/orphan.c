@@ -142,35 +142,35 @@ dlock_orphans_landed(dlock_handle *handle, const DlockReply *reply, int64_t now)
 bool
 dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now)
 {
-	DlockString keys = {0};
-	DlockString owners = {0};
+	PQExpBufferData keys;
+	PQExpBufferData owners;
 	const char *params[2];
 	bool		sent = false;
 	int			n = 0;
 
+	initPQExpBuffer(&keys);
+	initPQExpBuffer(&owners);
 	for (DlockOrphan *orphan = handle->orphans; orphan != NULL && n < BATCH_MAX;
 		 orphan = orphan->next)
 	{
 		if (orphan->due > now)
 			continue;
-		dlock_string_puts(&keys, n == 0 ? "{" : ",");
-		dlock_string_quoted(&keys, orphan->key);
-		dlock_string_puts(&owners, n == 0 ? "{" : ",");
-		dlock_string_quoted(&owners, orphan->owner);
+		appendPQExpBufferChar(&keys, n == 0 ? '{' : ',');
+		dlock_append_quoted(&keys, orphan->key);
+		appendPQExpBufferChar(&owners, n == 0 ? '{' : ',');
+		dlock_append_quoted(&owners, orphan->owner);
 		orphan->in_flight = true;
 		n++;
 	}
-	if (n == 0)
-		return false;
-	dlock_string_puts(&keys, "}");
-	dlock_string_puts(&owners, "}");
+	appendPQExpBufferChar(&keys, '}');
+	appendPQExpBufferChar(&owners, '}');
 	params[0] = keys.data;
 	params[1] = owners.data;
-	if (!keys.broken && !owners.broken)
+	if (n > 0 && !PQExpBufferDataBroken(keys) && !PQExpBufferDataBroken(owners))
 		sent = dlock_conn_send(conn, dlock_sql_orphans, 2, params);
-	dlock_string_free(&keys);
-	dlock_string_free(&owners);
-	if (!sent)
+	termPQExpBuffer(&keys);
+	termPQExpBuffer(&owners);
+	if (n > 0 && !sent)
 		dlock_orphans_landed(handle, NULL, now);
 	return sent;
 }

@@ -302,52 +302,16 @@ dlock_strdup(const char *text)
 	return copy;
 }
 
+/* Append the text as an element of an array. */
 void
-dlock_string_add(DlockString *string, const char *text, size_t len)
+dlock_append_quoted(PQExpBuffer buffer, const char *text)
 {
-	if (string->broken)
-		return;
-	if (string->len + len + 1 > string->size)
-	{
-		size_t		size = 2 * (string->len + len + 1);
-		char	   *data = realloc(string->data, size);
-
-		if (data == NULL)
-		{
-			string->broken = true;
-			return;
-		}
-		string->data = data;
-		string->size = size;
-	}
-	memcpy(string->data + string->len, text, len);
-	string->len += len;
-	string->data[string->len] = '\0';
-}
-
-void
-dlock_string_puts(DlockString *string, const char *text)
-{
-	dlock_string_add(string, text, strlen(text));
-}
-
-/* As an element of an array. */
-void
-dlock_string_quoted(DlockString *string, const char *text)
-{
-	dlock_string_add(string, "\"", 1);
+	appendPQExpBufferChar(buffer, '"');
 	for (; *text != '\0'; text++)
 	{
 		if (*text == '"' || *text == '\\')
-			dlock_string_add(string, "\\", 1);
-		dlock_string_add(string, text, 1);
+			appendPQExpBufferChar(buffer, '\\');
+		appendPQExpBufferChar(buffer, *text);
 	}
-	dlock_string_add(string, "\"", 1);
-}
-
-void
-dlock_string_free(DlockString *string)
-{
-	free(string->data);
-	memset(string, 0, sizeof(*string));
+	appendPQExpBufferChar(buffer, '"');
 }

@@ -199,8 +199,8 @@ environment(const dlock_lock *lock, const char *key, char **variables)
 
 	text_format(&version, "DLOCK_VERSION=%lld", (long long) dlock_version(lock));
 	text_format(&name, "DLOCK_KEY=%s", key);
-	variables[0] = version.data;
-	variables[1] = name.data;
+	variables[0] = text_take(&version);
+	variables[1] = text_take(&name);
 	variables[2] = NULL;
 }
 

@@ -30,7 +30,7 @@ like_pattern(const char *glob)
 			text_add_bytes(&like, glob, 1);
 		}
 	}
-	return like.data;
+	return text_take(&like);
 }
 
 static int

@@ -73,7 +73,7 @@ test_util(void)
 	char		text[11];
 	char		owner[DLOCK_OWNER_SIZE];
 	char		other[DLOCK_OWNER_SIZE];
-	DlockString string = {0};
+	PQExpBufferData string;
 	int64_t		low = 1000;
 	int64_t		high = 0;
 
@@ -84,11 +84,12 @@ test_util(void)
 	dlock_clip(text, sizeof(text), "abcdef", 3);
 	is(text, "abc", "nor is more copied than there is");
 
-	dlock_string_puts(&string, "{");
-	dlock_string_quoted(&string, "a\"b\\c, {d}");
-	dlock_string_puts(&string, "}");
+	initPQExpBuffer(&string);
+	appendPQExpBufferChar(&string, '{');
+	dlock_append_quoted(&string, "a\"b\\c, {d}");
+	appendPQExpBufferChar(&string, '}');
 	is(string.data, "{\"a\\\"b\\\\c, {d}\"}", "element of an array");
-	dlock_string_free(&string);
+	termPQExpBuffer(&string);
 
 	ok(dlock_later(DLOCK_NEVER, 5) == DLOCK_NEVER && dlock_later(5, DLOCK_NEVER) == DLOCK_NEVER &&
 	   dlock_later(5, 6) == 11, "never is the latest");
