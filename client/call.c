@@ -14,18 +14,15 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "internal.h"
-
-#define BACKOFF_FIRST_MS 50
-#define BACKOFF_LAST_MS 1000
-
-/* between two tries that a timeout of the server ends */
-#define TIMED_OUT_MS 250
+#include "call.h"
+#include "clock.h"
+#include "constants.h"
+#include "pool.h"
+#include "sql.h"
+#include "util.h"
 
 void
 dlock_call_init(DlockCall *call, const char *sql, int nparams,
@@ -37,20 +34,6 @@ dlock_call_init(DlockCall *call, const char *sql, int nparams,
 	call->params = params;
 	call->timeout_ms = timeout_ms;
 	call->until = dlock_later(dlock_now(), timeout_ms);
-}
-
-/* Let the connection go on until then at most. */
-static void
-work(DlockConn *conn, int64_t until)
-{
-	struct pollfd fd;
-	int64_t		now = dlock_now();
-	int			n;
-
-	fd.fd = dlock_conn_fd(conn, &fd.events);
-	fd.revents = 0;
-	n = poll(&fd, 1, dlock_poll_timeout(dlock_min(until, dlock_conn_until(conn)), now));
-	dlock_conn_step(conn, n > 0 ? fd.revents : 0, dlock_now());
 }
 
 /*
@@ -145,7 +128,7 @@ connect_for(const DlockCall *call, DlockConn *conn, int64_t *silent_until,
 			dlock_conn_close(conn);
 			return OUT_OF_TIME;
 		}
-		work(conn, until);
+		dlock_conn_work(conn, until);
 	}
 	if (dlock_conn_state(conn) != DLOCK_CONN_CLOSED)
 		return ANSWERED;
@@ -162,7 +145,7 @@ try(dlock_handle *handle, DlockCall *call, DlockConn *conn,
 	char		ttl[32];
 	int64_t		until;
 	int64_t		probe_at = DLOCK_NEVER;
-	int64_t		probe_every = dlock_max(call->timeout_ms / 2, 250);
+	int64_t		probe_every = dlock_probe_ms(call->timeout_ms);
 	bool		retry;
 	Outcome		outcome = connect_for(call, conn, silent_until, error);
 
@@ -208,7 +191,7 @@ try(dlock_handle *handle, DlockCall *call, DlockConn *conn,
 				*silent_until = dlock_later(dlock_now(), call->timeout_ms);
 				continue;
 			}
-			work(conn, dlock_min(until, probe_at));
+			dlock_conn_work(conn, dlock_min(until, probe_at));
 		}
 
 	if (dlock_conn_state(conn) == DLOCK_CONN_DONE)
@@ -235,7 +218,7 @@ next_try_at(const DlockCall *call, const DlockConn *conn, int64_t backoff)
 {
 	if (dlock_conn_state(conn) == DLOCK_CONN_READY)
 		return dlock_max(dlock_now(),
-						 call->sent_at + dlock_jitter(dlock_min(backoff, TIMED_OUT_MS)));
+						 call->sent_at + dlock_jitter(dlock_min(backoff, DLOCK_TIMED_OUT_PAUSE_MS)));
 	if (dlock_conn_turned_away_at(conn) > 0)
 	{
 		/* not for as long as nobody at all may be there */
@@ -253,7 +236,7 @@ dlock_call(dlock_handle *handle, DlockCall *call, dlock_error *err)
 {
 	DlockConn  *conn = call->conn != NULL ? *call->conn : NULL;
 	int64_t		silent_until = dlock_later(dlock_now(), call->timeout_ms);
-	int64_t		backoff = BACKOFF_FIRST_MS;
+	int64_t		backoff = DLOCK_BACKOFF_FIRST_MS;
 	dlock_error error;
 	Outcome		outcome;
 
@@ -296,7 +279,7 @@ dlock_call(dlock_handle *handle, DlockCall *call, dlock_error *err)
 		if (until >= dlock_min(call->until, silent_until))
 			break;
 		dlock_sleep_until(until);
-		backoff = dlock_min(2 * backoff, BACKOFF_LAST_MS);
+		backoff = dlock_min(2 * backoff, DLOCK_BACKOFF_LAST_MS);
 	}
 
 	if (call->conn != NULL)

@@ -12,7 +12,8 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "internal.h"
+#include "errors.h"
+#include "util.h"
 
 static bool
 starts(const char *text, const char *with)

@@ -20,10 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
-
-/* Events are flat; what is deeper is somebody else's. */
-#define MAX_DEPTH 8
+#include "clock.h"
+#include "events.h"
+#include "roster.h"
+#include "util.h"
 
 /*
  * JSON, as RFC 8259 has it and not a bit more lenient.  Each function eats
@@ -244,7 +244,7 @@ skip_value(const char **at, int depth)
 		char		end = **at == '{' ? '}' : ']';
 
 		(*at)++;
-		return depth < MAX_DEPTH && skip_members(at, end, depth + 1);
+		return depth < DLOCK_MAX_EVENT_DEPTH && skip_members(at, end, depth + 1);
 	}
 	for (int i = 0; i < 3; i++)
 		if (strncmp(*at, words[i], strlen(words[i])) == 0)
@@ -357,7 +357,7 @@ dlock_events_hear(void *arg, const char *payload)
 			strcmp(lock->key, key) == 0)
 		{
 			if (!lock->heard)
-				dlock_keepalive_wake(handle);
+				dlock_roster_wake(handle);
 			lock->heard = true;
 			lock->forced = lock->forced || forced;
 		}

@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
-
-/* A watch holds a snapshot, so none is longer than that. */
-#define WATCH_SLICE_MS 60000
+#include "call.h"
+#include "clock.h"
+#include "lock.h"
+#include "sql.h"
+#include "util.h"
 
 static dlock_status
 ask(dlock_handle *handle, DlockCall *call, const char *sql, int nparams,
@@ -23,18 +24,28 @@ ask(dlock_handle *handle, DlockCall *call, const char *sql, int nparams,
 	memset(call, 0, sizeof(*call));
 	if (status != DLOCK_OK)
 		return status;
-	if (nparams > 2 && params[0] == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
 	dlock_call_init(call, sql, nparams, params, dlock_timeout(handle, timeout_ms));
 	return dlock_call(handle, call, err);
 }
 
-static const char *
-version_text(int64_t version, char *text, size_t size)
+/* The same about one key, which is the first parameter. */
+static dlock_status
+ask_about_key(dlock_handle *handle, DlockCall *call, const char *sql, int nparams,
+			  const char **params, int64_t timeout_ms, dlock_error *err)
 {
-	if (version == 0)
+	memset(call, 0, sizeof(*call));
+	if (params[0] == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
+	return ask(handle, call, sql, nparams, params, timeout_ms, err);
+}
+
+/* A number as a parameter; 0 stands for null. */
+static const char *
+number_param(int64_t number, char *text, size_t size)
+{
+	if (number == 0)
 		return NULL;
-	snprintf(text, size, "%lld", (long long) version);
+	snprintf(text, size, "%lld", (long long) number);
 	return text;
 }
 
@@ -56,14 +67,6 @@ copy(const DlockReply *reply, int row, int column, bool *ok)
 }
 
 static bool
-is_true(const DlockReply *reply, int row, int column)
-{
-	const char *text = dlock_reply_get(reply, row, column);
-
-	return text != NULL && text[0] == 't';
-}
-
-static bool
 fill_info(dlock_info *info, const DlockReply *reply, int row)
 {
 	bool		ok = true;
@@ -81,7 +84,7 @@ fill_info(dlock_info *info, const DlockReply *reply, int row)
 	info->remaining_ms = dlock_reply_int(reply, row, 10);
 	info->ttl_ms = dlock_reply_int(reply, row, 11);
 	info->pid = (int32_t) dlock_reply_int(reply, row, 12);
-	info->has_requestor = is_true(reply, row, 13);
+	info->has_requestor = dlock_reply_bool(reply, row, 13);
 	info->requestor_owner = copy(reply, row, 14, &ok);
 	info->requestor_priority = (int32_t) dlock_reply_int(reply, row, 15);
 	info->requestor_since_ms = dlock_reply_int(reply, row, 16);
@@ -194,7 +197,7 @@ dlock_list(dlock_handle *handle, const char *pattern, int64_t limit,
 	*infos = NULL;
 	*n = 0;
 	params[0] = pattern;
-	params[1] = version_text(limit, text, sizeof(text));
+	params[1] = number_param(limit, text, sizeof(text));
 	status = ask(handle, &call, dlock_sql_list, 2, params, timeout_ms, err);
 	if (status == DLOCK_OK)
 		status = make_infos(call.reply, infos, n, err);
@@ -230,7 +233,7 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 	*waiters = NULL;
 	*n = 0;
 	params[0] = pattern;
-	params[1] = version_text(limit, text, sizeof(text));
+	params[1] = number_param(limit, text, sizeof(text));
 	status = ask(handle, &call, dlock_sql_waiters, 2, params, timeout_ms, err);
 	if (status != DLOCK_OK)
 		return status;
@@ -246,7 +249,7 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 		made[i].key = copy(reply, row, 0, &ok);
 		made[i].pid = (int32_t) dlock_reply_int(reply, row, 1);
 		made[i].owner = copy(reply, row, 2, &ok);
-		made[i].watches = is_true(reply, row, 3);
+		made[i].watches = dlock_reply_bool(reply, row, 3);
 		made[i].priority = (int32_t) dlock_reply_int(reply, row, 4);
 		made[i].position = (int32_t) dlock_reply_int(reply, row, 5);
 		made[i].since_ms = dlock_reply_int(reply, row, 6);
@@ -277,7 +280,7 @@ watch_until(dlock_handle *handle, const char *key, int64_t *version,
 	dlock_status status;
 
 	params[0] = key;
-	params[1] = version_text(*version, text, sizeof(text));
+	params[1] = number_param(*version, text, sizeof(text));
 	for (;;)
 	{
 		DlockCall	call;
@@ -285,7 +288,7 @@ watch_until(dlock_handle *handle, const char *key, int64_t *version,
 
 		dlock_call_init(&call, dlock_sql_watch, 3, params, handle->timeout_ms);
 		call.wait_param = 3;
-		call.wait_until = dlock_min(wait_until, dlock_now() + WATCH_SLICE_MS);
+		call.wait_until = dlock_min(wait_until, dlock_now() + DLOCK_WATCH_SLICE_MS);
 		call.until = dlock_later(wait_until, handle->timeout_ms);
 		status = dlock_call(handle, &call, err);
 		if (status != DLOCK_OK)
@@ -370,8 +373,8 @@ dlock_check_key(dlock_handle *handle, const char *key, int64_t version,
 {
 	DlockCall	call;
 	char		text[24];
-	const char *params[] = {key, version_text(version, text, sizeof(text)), owner};
-	dlock_status status = ask(handle, &call, dlock_sql_check, 3, params, timeout_ms, err);
+	const char *params[] = {key, number_param(version, text, sizeof(text)), owner};
+	dlock_status status = ask_about_key(handle, &call, dlock_sql_check, 3, params, timeout_ms, err);
 
 	if (status == DLOCK_OK)
 		status = dlock_checked(dlock_reply_get(call.reply, 0, 0));
@@ -387,7 +390,7 @@ dlock_refresh_key(dlock_handle *handle, const char *key, int64_t version,
 	DlockCall	call;
 	char		text[24];
 	char		ttl[32];
-	const char *params[] = {key, version_text(version, text, sizeof(text)), owner, NULL};
+	const char *params[] = {key, number_param(version, text, sizeof(text)), owner, NULL};
 	dlock_status status;
 
 	if (ttl_ms < 0)
@@ -395,7 +398,7 @@ dlock_refresh_key(dlock_handle *handle, const char *key, int64_t version,
 	snprintf(ttl, sizeof(ttl), "%lld ms", (long long) ttl_ms);
 	if (ttl_ms > 0)
 		params[3] = ttl;
-	status = ask(handle, &call, dlock_sql_refresh_key, 4, params, timeout_ms, err);
+	status = ask_about_key(handle, &call, dlock_sql_refresh_key, 4, params, timeout_ms, err);
 	if (status == DLOCK_OK && dlock_reply_get(call.reply, 0, 0) == NULL)
 		status = dlock_fail(err, DLOCK_LOST, "lock \"%s\" is not held by this name", key);
 	if (status == DLOCK_OK && expires_at_ms != NULL)
@@ -410,9 +413,9 @@ dlock_release_key(dlock_handle *handle, const char *key, int64_t version,
 {
 	DlockCall	call;
 	char		text[24];
-	const char *params[] = {key, version_text(version, text, sizeof(text)), owner};
+	const char *params[] = {key, number_param(version, text, sizeof(text)), owner};
 	const char *answer;
-	dlock_status status = ask(handle, &call, dlock_sql_release, 3, params, timeout_ms, err);
+	dlock_status status = ask_about_key(handle, &call, dlock_sql_release, 3, params, timeout_ms, err);
 
 	if (status == DLOCK_OK)
 	{
@@ -437,9 +440,7 @@ dlock_force_release(dlock_handle *handle, const char *key, const char *reason,
 	const char *params[] = {key, reason};
 	dlock_status status;
 
-	if (key == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
-	status = ask(handle, &call, dlock_sql_force_release, 2, params, timeout_ms, err);
+	status = ask_about_key(handle, &call, dlock_sql_force_release, 2, params, timeout_ms, err);
 	if (status == DLOCK_OK && dlock_reply_get(call.reply, 0, 0) == NULL)
 		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
 	if (status == DLOCK_OK && version != NULL)

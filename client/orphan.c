@@ -12,14 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
-
-/* at most so many in one statement */
-#define BATCH_MAX 10000
-
-/* when to look for a lock again that may have been granted, and how long */
-#define ORPHAN_PAUSE_MS 200
-#define ORPHAN_LAST_MS 60000
+#include "clock.h"
+#include "orphan.h"
+#include "roster.h"
+#include "sql.h"
+#include "util.h"
 
 /*
  * Take note of a request that may have been granted, to release it when there
@@ -36,8 +33,8 @@ dlock_orphans_add(dlock_handle *handle, const char *key, const char *owner,
 	orphan->key = dlock_strdup(key);
 	orphan->owner = dlock_strdup(owner);
 	orphan->due = dlock_now();
-	orphan->pause = ORPHAN_PAUSE_MS;
-	orphan->until = dlock_later(orphan->due, dlock_min(ttl_ms, ORPHAN_LAST_MS));
+	orphan->pause = DLOCK_ORPHAN_PAUSE_MS;
+	orphan->until = dlock_later(orphan->due, dlock_min(ttl_ms, DLOCK_ORPHAN_LAST_MS));
 	if (orphan->key == NULL || orphan->owner == NULL)
 	{
 		free(orphan->key);
@@ -48,7 +45,7 @@ dlock_orphans_add(dlock_handle *handle, const char *key, const char *owner,
 	pthread_mutex_lock(&handle->mutex);
 	orphan->next = handle->orphans;
 	handle->orphans = orphan;
-	dlock_keepalive_wake(handle);
+	dlock_roster_wake(handle);
 	pthread_mutex_unlock(&handle->mutex);
 }
 
@@ -94,7 +91,7 @@ dlock_orphans_forget(dlock_handle *handle, const char *key, const char *owner,
 			at = &(*at)->next;
 		else if ((*at)->in_flight)
 		{
-			good = dlock_keepalive_wait(handle, until);
+			good = dlock_roster_wait(handle, until);
 			at = &handle->orphans;
 		}
 		else
@@ -150,7 +147,7 @@ dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now)
 
 	initPQExpBuffer(&keys);
 	initPQExpBuffer(&owners);
-	for (DlockOrphan *orphan = handle->orphans; orphan != NULL && n < BATCH_MAX;
+	for (DlockOrphan *orphan = handle->orphans; orphan != NULL && n < DLOCK_MAX_BATCH;
 		 orphan = orphan->next)
 	{
 		if (orphan->due > now)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * reply.c
- *	  What a server answered, row by row.
+ *	  The rows that a server returned.
  *
  *-------------------------------------------------------------------------
  */
@@ -9,7 +9,7 @@
 
 #include <libpq-fe.h>
 
-#include "internal.h"
+#include "reply.h"
 
 int
 dlock_reply_rows(const DlockReply *reply)
@@ -33,6 +33,15 @@ dlock_reply_int(const DlockReply *reply, int row, int column)
 	const char *text = dlock_reply_get(reply, row, column);
 
 	return text != NULL ? strtoll(text, NULL, 10) : 0;
+}
+
+/* False for null. */
+bool
+dlock_reply_bool(const DlockReply *reply, int row, int column)
+{
+	const char *text = dlock_reply_get(reply, row, column);
+
+	return text != NULL && text[0] == 't';
 }
 
 void

@@ -1,78 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * util.c
- *	  Clock, randomness, errors, strings.
+ *	  Randomness, errors and strings.
  *
  *-------------------------------------------------------------------------
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/random.h>
 #endif
 
-#include "internal.h"
-
-/*
- * A lease goes on while our machine sleeps, so the clock must, too, where
- * there is one that does.
- */
-int64_t
-dlock_now(void)
-{
-	struct timespec ts;
-
-#ifdef CLOCK_BOOTTIME
-	if (clock_gettime(CLOCK_BOOTTIME, &ts) != 0)
-#endif
-		clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
-/* For poll(): never early, and not beyond what an int can say. */
-int
-dlock_poll_timeout(int64_t until, int64_t now)
-{
-	if (until <= now)
-		return 0;
-	if (until - now > 60000)
-		return 60000;
-	return (int) (until - now);
-}
-
-void
-dlock_sleep_until(int64_t until)
-{
-	int64_t		now;
-
-	while ((now = dlock_now()) < until)
-		poll(NULL, 0, dlock_poll_timeout(until, now));
-}
-
-int64_t
-dlock_later(int64_t a, int64_t b)
-{
-	return a > DLOCK_NEVER - b ? DLOCK_NEVER : a + b;
-}
-
-int64_t
-dlock_min(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-int64_t
-dlock_max(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
+#include "clock.h"
+#include "constants.h"
+#include "util.h"
 
 bool
 dlock_random_bytes(void *to, size_t size)

@@ -16,7 +16,12 @@
 #include <unistd.h>
 
 #include "dlock.h"
-#include "internal.h"
+#include "clock.h"
+#include "errors.h"
+#include "events.h"
+#include "handle.h"
+#include "resolve.h"
+#include "util.h"
 
 static int	tests = 0;
 static int	failed = 0;
