@@ -192,6 +192,16 @@ duration_string(int64_t ms, Text *buffer)
 	return buffer->data;
 }
 
+/* The wall clock, which is only shown. */
+int64_t
+unix_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 static void
 format_time(Text *out, const char *format, int64_t unix_ms, bool utc)
 {
