@@ -1,48 +1,65 @@
 /*-------------------------------------------------------------------------
  *
  * conn.h
- *	  The inside of a connection, for the files that make one up.
+ *	  One connection that never blocks.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_CONN_H
 #define DLOCK_CONN_H
 
-#include <libpq-fe.h>
+#include <stdbool.h>
+#include <stdint.h>
 
-#include "internal.h"
+#include "reply.h"
+#include "target.h"
 
-struct DlockConn
+typedef struct DlockConn DlockConn;
+
+/* The order counts: between CLOSED and READY it is connecting. */
+typedef enum DlockConnState
 {
-	DlockTarget *target;
-	DlockConnState state;
-	PGconn	   *pg;
-	short		events;			/* what to poll for */
-	int64_t		until;			/* the address must have taken us by then */
-	int64_t		connect_ms;
-	int			host;			/* in target->hosts */
-	int			tried;			/* hosts of this round */
-	DlockResolve *resolve;
-	char	  **addresses;
-	int			naddresses;
-	int			address;		/* the one being tried */
-	char	   *schema;			/* quoted, with a dot */
-	int64_t		default_ttl;
-	bool		direct;			/* no pooler in between */
-	PGresult   *result;			/* of the statement */
-	bool		unconfirmed;	/* it may be lost in a failover */
-	dlock_error error;
-	bool		retry;
-	bool		timed_out;		/* by a timeout of the server */
-	int64_t		sent_at;		/* the statement */
-	int64_t		statement_timeout;	/* as the server has it; 0: none */
-	int64_t		turned_away_at; /* a server was there but did not take us */
-	int			full_host;		/* it was full, or -1 */
-	DlockNotified notified;
-	void	   *notified_arg;
-	bool		listens;
-	DlockConn  *next;			/* of the target */
-	DlockConn  *prev;
-};
+	DLOCK_CONN_CLOSED,			/* never started, or failed: see error */
+	DLOCK_CONN_RESOLVING,
+	DLOCK_CONN_CONNECTING,
+	DLOCK_CONN_LOOKUP,			/* asks for the schema of the extension */
+	DLOCK_CONN_LISTEN,
+	DLOCK_CONN_READY,
+	DLOCK_CONN_BUSY,			/* a statement was sent */
+	DLOCK_CONN_DONE				/* and its reply has arrived */
+} DlockConnState;
+
+/* Called with each notification on channel dlock. */
+typedef void (*DlockNotified) (void *arg, const char *payload);
+
+extern DlockConn *dlock_conn_new(DlockTarget *target);
+extern void dlock_conn_free(DlockConn *conn);
+extern void dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg,
+							  int64_t patience, int64_t now);
+extern bool dlock_conn_listens(const DlockConn *conn);
+extern void dlock_conn_start(DlockConn *conn, int64_t connect_ms, int64_t now);
+extern void dlock_conn_close(DlockConn *conn);
+extern void dlock_conn_step(DlockConn *conn, short revents, int64_t now);
+extern bool dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
+							const char *const *params);
+extern DlockConnState dlock_conn_state(const DlockConn *conn);
+extern bool dlock_conn_connecting(const DlockConn *conn);
+extern int	dlock_conn_fd(const DlockConn *conn, short *events);
+extern int64_t dlock_conn_until(const DlockConn *conn);
+extern void dlock_conn_work(DlockConn *conn, int64_t until);
+extern int64_t dlock_conn_default_ttl(const DlockConn *conn);
+extern bool dlock_conn_same_server(const DlockConn *a, const DlockConn *b);
+
+/*
+ * Why it is closed, or the error of the statement.  *retry: it may succeed
+ * later, perhaps on another host, on a new connection.
+ */
+extern const dlock_error *dlock_conn_error(const DlockConn *conn, bool *retry);
+extern bool dlock_conn_timed_out(const DlockConn *conn);
+extern int64_t dlock_conn_turned_away_at(const DlockConn *conn);
+extern bool dlock_conn_found_full(const DlockConn *conn, const DlockConn *where);
+
+/* In state DONE: the reply, or NULL after an error.  Then it is READY. */
+extern DlockReply *dlock_conn_take(DlockConn *conn);
 
 #endif							/* DLOCK_CONN_H */

@@ -12,7 +12,8 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "internal.h"
+#include "errors.h"
+#include "util.h"
 
 static bool
 starts(const char *text, const char *with)
@@ -93,21 +94,18 @@ void
 dlock_error_make(dlock_error *error, const char *code, const char *text,
 				 const char *detail, const char *hint)
 {
-	DlockString string = {0};
+	PQExpBufferData string;
 
 	dlock_error_clear(error);
+	initPQExpBuffer(&string);
 	if (code != NULL)
 		dlock_clip(error->sqlstate, sizeof(error->sqlstate), code, 5);
-	dlock_string_puts(&string, text);
+	appendPQExpBufferStr(&string, text);
 	if (detail != NULL)
-	{
-		dlock_string_puts(&string, " (");
-		dlock_string_puts(&string, detail);
-		dlock_string_puts(&string, ")");
-	}
-	if (!string.broken)
+		appendPQExpBuffer(&string, " (%s)", detail);
+	if (!PQExpBufferDataBroken(string))
 		dlock_clip(error->message, sizeof(error->message), string.data, string.len);
-	dlock_string_free(&string);
+	termPQExpBuffer(&string);
 	if (hint != NULL)
 		dlock_clip(error->hint, sizeof(error->hint), hint, strlen(hint));
 }
@@ -150,14 +148,15 @@ dlock_error_parse(dlock_error *error, const char *text)
 	}
 	if (at != NULL && at + 10 < end)
 	{
-		DlockString string = {0};
+		PQExpBufferData string;
 
 		memcpy(error->sqlstate, at + 3, 5);
-		dlock_string_add(&string, text, (size_t) (at + 3 - text));
-		dlock_string_add(&string, at + 10, (size_t) (end - at - 10));
-		if (!string.broken)
+		initPQExpBuffer(&string);
+		appendBinaryPQExpBuffer(&string, text, (size_t) (at + 3 - text));
+		appendBinaryPQExpBuffer(&string, at + 10, (size_t) (end - at - 10));
+		if (!PQExpBufferDataBroken(string))
 			dlock_clip(error->message, sizeof(error->message), string.data, string.len);
-		dlock_string_free(&string);
+		termPQExpBuffer(&string);
 	}
 	else
 		dlock_clip(error->message, sizeof(error->message), text, (size_t) (end - text));

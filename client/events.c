@@ -20,10 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
-
-/* Events are flat; what is deeper is somebody else's. */
-#define MAX_DEPTH 8
+#include "clock.h"
+#include "events.h"
+#include "roster.h"
+#include "util.h"
 
 /*
  * JSON, as RFC 8259 has it and not a bit more lenient.  Each function eats
@@ -66,7 +66,7 @@ hex4(const char **at, unsigned int *code)
 }
 
 static void
-put_utf8(DlockString *to, unsigned int code)
+put_utf8(PQExpBuffer to, unsigned int code)
 {
 	char		bytes[4];
 	size_t		n = 0;
@@ -90,12 +90,12 @@ put_utf8(DlockString *to, unsigned int code)
 		}
 		bytes[n++] = (char) (0x80 | (code & 0x3f));
 	}
-	dlock_string_add(to, bytes, n);
+	appendBinaryPQExpBuffer(to, bytes, n);
 }
 
 /* What follows a backslash. */
 static bool
-take_escape(const char **at, DlockString *to)
+take_escape(const char **at, PQExpBuffer to)
 {
 	static const char names[] = "\"\\/bfnrt";
 	static const char means[] = "\"\\/\b\f\n\r\t";
@@ -124,16 +124,15 @@ take_escape(const char **at, DlockString *to)
 	if (name == NULL)
 		return false;
 	(*at)++;
-	dlock_string_add(to, means + (name - names), 1);
+	appendPQExpBufferChar(to, means[name - names]);
 	return true;
 }
 
 static bool
-take_string(const char **at, DlockString *to)
+take_string(const char **at, PQExpBuffer to)
 {
 	if (!take(at, '"'))
 		return false;
-	dlock_string_add(to, "", 0);
 	for (;;)
 	{
 		unsigned char c = (unsigned char) **at;
@@ -142,9 +141,9 @@ take_string(const char **at, DlockString *to)
 			return false;
 		(*at)++;
 		if (c == '"')
-			return !to->broken;
+			return !PQExpBufferBroken(to);
 		if (c != '\\')
-			dlock_string_add(to, *at - 1, 1);
+			appendPQExpBufferChar(to, (char) c);
 		else if (!take_escape(at, to))
 			return false;
 	}
@@ -206,10 +205,12 @@ take_integer(const char **at, int64_t *number)
 static bool
 skip_string(const char **at)
 {
-	DlockString string = {0};
-	bool		good = take_string(at, &string);
+	PQExpBufferData string;
+	bool		good;
 
-	dlock_string_free(&string);
+	initPQExpBuffer(&string);
+	good = take_string(at, &string);
+	termPQExpBuffer(&string);
 	return good;
 }
 
@@ -243,7 +244,7 @@ skip_value(const char **at, int depth)
 		char		end = **at == '{' ? '}' : ']';
 
 		(*at)++;
-		return depth < MAX_DEPTH && skip_members(at, end, depth + 1);
+		return depth < DLOCK_MAX_EVENT_DEPTH && skip_members(at, end, depth + 1);
 	}
 	for (int i = 0; i < 3; i++)
 		if (strncmp(*at, words[i], strlen(words[i])) == 0)
@@ -254,29 +255,63 @@ skip_value(const char **at, int depth)
 	return skip_number(at, &whole);
 }
 
+/* What an event says of a grant. */
+typedef struct Parsed
+{
+	PQExpBufferData event;
+	PQExpBufferData key;
+	int64_t		version;		/* 0: not seen yet */
+	bool		has_event;
+	bool		has_key;
+} Parsed;
+
 /*
- * One member of an event.  A name that comes twice makes it ambiguous, and so
- * no event.
+ * One member of an event.  A name that occurs twice makes the text ambiguous,
+ * so it is not an event.
  */
 static bool
-take_member(const char **at, DlockString *event, DlockString *key, int64_t *version)
+take_member(const char **at, Parsed *parsed)
 {
-	DlockString name = {0};
-	bool		good = take_string(at, &name) && take(at, ':');
+	PQExpBufferData name;
+	bool		good;
 
+	initPQExpBuffer(&name);
+	good = take_string(at, &name) && take(at, ':');
 	if (good)
 	{
 		if (strcmp(name.data, "event") == 0)
-			good = event->data == NULL && take_string(at, event);
+		{
+			good = !parsed->has_event && take_string(at, &parsed->event);
+			parsed->has_event = true;
+		}
 		else if (strcmp(name.data, "key") == 0)
-			good = key->data == NULL && take_string(at, key);
+		{
+			good = !parsed->has_key && take_string(at, &parsed->key);
+			parsed->has_key = true;
+		}
 		else if (strcmp(name.data, "version") == 0)
-			good = *version == 0 && take_integer(at, version) && *version > 0;
+			good = parsed->version == 0 && take_integer(at, &parsed->version) &&
+				parsed->version > 0;
 		else
 			good = skip_value(at, 0);
 	}
-	dlock_string_free(&name);
+	termPQExpBuffer(&name);
 	return good;
+}
+
+static bool
+take_event(const char *at, Parsed *parsed)
+{
+	if (!take(&at, '{'))
+		return false;
+	do
+		if (!take_member(&at, parsed))
+			return false;
+	while (take(&at, ','));
+	if (!take(&at, '}'))
+		return false;
+	skip_space(&at);
+	return *at == '\0' && parsed->has_event && parsed->has_key && parsed->version > 0;
 }
 
 /*
@@ -285,29 +320,20 @@ take_member(const char **at, DlockString *event, DlockString *key, int64_t *vers
 bool
 dlock_event_parse(const char *payload, char **key, int64_t *version, bool *forced)
 {
-	const char *at = payload;
-	DlockString event = {0};
-	DlockString name = {0};
+	Parsed		parsed = {0};
 	bool		good;
 
-	*version = 0;
-	good = take(&at, '{');
-	if (good)
-		do
-			good = take_member(&at, &event, &name, version);
-		while (good && take(&at, ','));
-	good = good && take(&at, '}');
-	skip_space(&at);
-	good = good && *at == '\0' && event.data != NULL && name.data != NULL && *version > 0;
-	*forced = good && strcmp(event.data, "forced") == 0;
-	good = good && (*forced || strcmp(event.data, "preempt") == 0 ||
-					strcmp(event.data, "expired") == 0);
-	dlock_string_free(&event);
-	if (good)
-		*key = name.data;
-	else
-		dlock_string_free(&name);
-	return good;
+	initPQExpBuffer(&parsed.event);
+	initPQExpBuffer(&parsed.key);
+	good = take_event(payload, &parsed);
+	*forced = good && strcmp(parsed.event.data, "forced") == 0;
+	good = good && (*forced || strcmp(parsed.event.data, "preempt") == 0 ||
+					strcmp(parsed.event.data, "expired") == 0);
+	*version = parsed.version;
+	*key = good ? dlock_strdup(parsed.key.data) : NULL;
+	termPQExpBuffer(&parsed.event);
+	termPQExpBuffer(&parsed.key);
+	return *key != NULL;
 }
 
 /*
@@ -327,11 +353,11 @@ dlock_events_hear(void *arg, const char *payload)
 		return;
 	pthread_mutex_lock(&handle->mutex);
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-		if (lock->version == version && lock->state == DLOCK_STATE_HELD &&
+		if (lock->version == version && lock->hold == DLOCK_HOLD_OURS &&
 			strcmp(lock->key, key) == 0)
 		{
 			if (!lock->heard)
-				dlock_keepalive_wake(handle);
+				dlock_roster_wake(handle);
 			lock->heard = true;
 			lock->forced = lock->forced || forced;
 		}

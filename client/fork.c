@@ -16,7 +16,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "conn.h"
+#include "clock.h"
+#include "conn_int.h"
+#include "fork.h"
+#include "orphan.h"
+#include "roster.h"
 
 bool
 dlock_forked(const dlock_handle *handle)

@@ -10,7 +10,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "call.h"
+#include "clock.h"
+#include "fork.h"
+#include "handle.h"
+#include "keepalive.h"
+#include "orphan.h"
+#include "pool.h"
+#include "roster.h"
+#include "sql.h"
+#include "util.h"
 
 /*
  * Options
@@ -21,8 +30,8 @@ dlock_open_options_init_size(dlock_open_options *options, size_t size)
 {
 	memset(options, 0, size);
 	options->size = size;
-	options->ttl_ms = 20000;
-	options->timeout_ms = 10000;
+	options->ttl_ms = DLOCK_DEFAULT_TTL_MS;
+	options->timeout_ms = DLOCK_DEFAULT_TIMEOUT_MS;
 }
 
 void
@@ -41,7 +50,7 @@ dlock_options_init_size(dlock_options *options, size_t size)
 bool
 dlock_take_options(void *to, size_t to_size, const void *from, size_t from_size)
 {
-	if (from_size < sizeof(size_t) || from_size > 65536)
+	if (from_size < sizeof(size_t) || from_size > DLOCK_MAX_OPTIONS_SIZE)
 		return false;
 	memcpy(to, from, from_size < to_size ? from_size : to_size);
 	return true;
@@ -81,7 +90,7 @@ dlock_handle_destroy(dlock_handle *handle)
 	{
 		dlock_lock *lock = handle->locks;
 
-		dlock_keepalive_remove(lock);
+		dlock_roster_remove(lock);
 		dlock_lock_destroy(lock);
 	}
 	dlock_pool_close(handle);
@@ -94,7 +103,6 @@ dlock_open(const char *conninfo, const dlock_open_options *given,
 {
 	dlock_open_options options;
 	dlock_handle *handle;
-	pthread_condattr_t attr;
 	dlock_status status;
 
 	dlock_error_clear(err);
@@ -117,10 +125,7 @@ dlock_open(const char *conninfo, const dlock_open_options *given,
 	handle->pid = getpid();
 	handle->wake[0] = handle->wake[1] = -1;
 	pthread_mutex_init(&handle->mutex, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&handle->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	dlock_cond_init(&handle->changed);
 
 	status = dlock_target_make(conninfo, &options, &handle->target, err);
 	if (status == DLOCK_OK && pipe2(handle->wake, O_CLOEXEC | O_NONBLOCK) != 0)
@@ -163,4 +168,26 @@ dlock_may_ask(dlock_handle *handle, dlock_error *err)
 	if (dlock_in_callback(handle))
 		return dlock_fail(err, DLOCK_INVALID, "cannot ask the server within a callback");
 	return DLOCK_OK;
+}
+
+dlock_status
+dlock_ping(dlock_handle *handle, int64_t timeout_ms, dlock_error *err)
+{
+	DlockCall	call;
+	const char *params[] = {"dlock ping", "0", NULL};
+	dlock_status status = dlock_may_ask(handle, err);
+
+	if (status != DLOCK_OK)
+		return status;
+	timeout_ms = dlock_timeout(handle, timeout_ms);
+	dlock_call_init(&call, dlock_sql_check, 3, params, timeout_ms);
+	if (timeout_ms == 0)
+	{
+		call.once = true;
+		call.timeout_ms = dlock_target_round_ms(handle->target);
+		call.until = dlock_later(dlock_now(), 2 * call.timeout_ms);
+	}
+	status = dlock_call(handle, &call, err);
+	dlock_reply_free(call.reply);
+	return status;
 }

@@ -33,16 +33,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "internal.h"
-
-/* at most so many in one statement */
-#define BATCH_MAX 10000
-
-#define BACKOFF_FIRST_MS 50
-#define BACKOFF_LAST_MS 1000
-
-/* how long the last answer may take when we are to end */
-#define FINISH_MS 1000
+#include "clock.h"
+#include "events.h"
+#include "fork.h"
+#include "keepalive.h"
+#include "lease.h"
+#include "orphan.h"
+#include "pool.h"
+#include "renewal.h"
+#include "roster.h"
+#include "tell.h"
+#include "util.h"
 
 typedef enum Flight
 {
@@ -66,291 +67,36 @@ typedef struct Keeper
 } Keeper;
 
 /*
- * Events
+ * What is in flight.  The caller has the mutex.
  */
 
-/* What is to be told of a lock; the most important first, none: false. */
-static bool
-next_event(dlock_lock *lock, dlock_event *event, int64_t now)
-{
-	memset(event, 0, sizeof(*event));
-	event->size = sizeof(*event);
-	event->lock = lock;
-	event->key = lock->key;
-	event->version = lock->version;
-	if (lock->silent || lock->freed)
-		return false;
-	if (lock->tell_lost)
-	{
-		event->type = DLOCK_EVENT_LOST;
-		event->reason = lock->reason;
-		lock->tell_lost = false;
-	}
-	else if (lock->tell_preempted)
-	{
-		event->type = DLOCK_EVENT_PREEMPTED;
-		event->left_ms = dlock_max(lock->yield_until - now, 0);
-		lock->tell_preempted = false;
-	}
-	else if (lock->tell_danger)
-	{
-		event->type = DLOCK_EVENT_DANGER;
-		event->left_ms = dlock_max(lock->deadline - now, 0);
-		lock->tell_danger = false;
-	}
-	else
-		return false;
-	return lock->callback != NULL;
-}
-
-/* Tell one; true if there was one, and the list may be another now. */
-static bool
-tell(dlock_handle *handle, int64_t now)
-{
-	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-	{
-		dlock_event event;
-
-		if (!next_event(lock, &event, now))
-			continue;
-		lock->in_callback = true;
-		handle->lends = false;
-		pthread_cond_broadcast(&handle->changed);
-		pthread_mutex_unlock(&handle->mutex);
-		lock->callback(&event, lock->callback_arg);
-		pthread_mutex_lock(&handle->mutex);
-		lock->in_callback = false;
-		if (lock->freed)
-		{
-			dlock_keepalive_remove(lock);
-			dlock_lock_destroy(lock);
-		}
-		pthread_cond_broadcast(&handle->changed);
-		return true;
-	}
-	return false;
-}
-
+/* It is no longer in flight; callers that waited for that may go on. */
 static void
-look_at_clock(Keeper *keeper, int64_t now)
-{
-	for (dlock_lock *lock = keeper->handle->locks; lock != NULL; lock = lock->next)
-	{
-		if (dlock_keepalive_overdue(lock, now))
-			continue;
-		if (lock->renew && lock->danger_at <= now)
-		{
-			lock->danger_at = DLOCK_NEVER;
-			lock->tell_danger = true;
-		}
-	}
-}
-
-/*
- * Renewals.  The caller has the mutex.
- */
-
-static bool
-may_ask_about(const dlock_lock *lock)
-{
-	return lock->state == DLOCK_STATE_HELD && lock->held_off == 0 && !lock->freed;
-}
-
-/*
- * Which ones: those that we have heard of, and if any is due, all that will
- * be within the better half of their period, so that they are due together
- * the next time.
- * Those of a statement that failed have their turn when no others have, one
- * by one.
- */
-static int
-choose(dlock_handle *handle, int64_t now)
-{
-	dlock_lock *alone = NULL;
-	bool		any = false;
-	bool		any_due = false;
-	int			n = 0;
-
-	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-	{
-		n++;
-		if (!may_ask_about(lock) || (lock->due > now && !dlock_events_ripe(lock, now)))
-			continue;
-		if (!lock->alone)
-			any = true;
-		else if (alone == NULL || lock->deadline < alone->deadline)
-			alone = lock;
-		any_due = any_due || (!lock->alone && lock->due <= now);
-	}
-	if (!any && alone == NULL)
-		return 0;
-	n = n < BATCH_MAX ? n : BATCH_MAX;
-	handle->batch = calloc((size_t) n, sizeof(dlock_lock *));
-	handle->nbatch = 0;
-	if (handle->batch == NULL)
-		return 0;
-	for (dlock_lock *lock = handle->locks; lock != NULL && handle->nbatch < n;
-		 lock = lock->next)
-	{
-		bool		is_due = lock->due <= (any_due ? now + lock->ttl_ms / 5 : now);
-
-		if (any ? may_ask_about(lock) && !lock->alone &&
-			(is_due || dlock_events_ripe(lock, now)) : lock == alone)
-		{
-			lock->renewing = is_due;
-			lock->index = handle->nbatch;
-			handle->batch[handle->nbatch++] = lock;
-		}
-	}
-	dlock_events_asked(handle, handle->batch, handle->nbatch, now);
-	return handle->nbatch;
-}
-
-static bool
-send_renewal(Keeper *keeper, int64_t now)
-{
-	dlock_handle *handle = keeper->handle;
-	DlockString keys = {0};
-	DlockString versions = {0};
-	DlockString renew = {0};
-	char		number[32];
-	const char *params[4];
-	int64_t		patience = DLOCK_NEVER;
-	bool		sent = false;
-
-	if (choose(handle, now) == 0)
-		return false;
-	for (int i = 0; i < handle->nbatch; i++)
-	{
-		dlock_lock *lock = handle->batch[i];
-		const char *comma = i == 0 ? "{" : ",";
-
-		dlock_string_puts(&keys, comma);
-		dlock_string_quoted(&keys, lock->key);
-		snprintf(number, sizeof(number), "%s%lld", comma, (long long) lock->version);
-		dlock_string_puts(&versions, number);
-		dlock_string_puts(&renew, comma);
-		dlock_string_puts(&renew, lock->renew && lock->renewing ? "t" : "f");
-		patience = dlock_min(patience, lock->ttl_ms / 3);
-	}
-	dlock_string_puts(&keys, "}");
-	dlock_string_puts(&versions, "}");
-	dlock_string_puts(&renew, "}");
-	patience = dlock_max(patience, 20);
-	snprintf(number, sizeof(number), "%lldms", (long long) dlock_max(patience / 3, 1));
-	params[0] = keys.data;
-	params[1] = versions.data;
-	params[2] = renew.data;
-	params[3] = number;
-
-	/* before it is sent, and the clock is read again: building takes time */
-	keeper->sent_at = dlock_now();
-	keeper->answer_by = keeper->sent_at + patience;
-	keeper->flight = RENEWAL;
-	handle->jitter = (int) (dlock_random() % 200);
-	if (!keys.broken && !versions.broken && !renew.broken)
-		sent = dlock_conn_send(keeper->conn, dlock_sql_renew, 4, params);
-	dlock_string_free(&keys);
-	dlock_string_free(&versions);
-	dlock_string_free(&renew);
-	return sent;
-}
-
-/* Nothing is in flight any more; those who waited for that may go on. */
-static void
-land(Keeper *keeper, const DlockAnswer *answer, int64_t now)
+land(Keeper *keeper, const DlockReply *reply, int64_t now)
 {
 	dlock_handle *handle = keeper->handle;
 
 	if (keeper->flight == ORPHANS)
-		dlock_orphans_landed(handle, answer, now);
-	for (int i = 0; i < handle->nbatch; i++)
-		if (handle->batch[i] != NULL)
-		{
-			handle->batch[i]->index = -1;
-			dlock_events_unanswered(handle->batch[i]);
-		}
-	free(handle->batch);
-	handle->batch = NULL;
-	handle->nbatch = 0;
+		dlock_orphans_landed(handle, reply, now);
+	dlock_renewal_landed(handle);
 	keeper->flight = NOTHING;
 	pthread_cond_broadcast(&handle->changed);
 }
 
-static void
-renewal_answered(Keeper *keeper, const DlockAnswer *answer, int64_t now)
-{
-	dlock_handle *handle = keeper->handle;
-
-	for (int row = 0; row < dlock_answer_rows(answer); row++)
-	{
-		int64_t		i = dlock_answer_int(answer, row, 0) - 1;
-		const char *refreshed = dlock_answer_get(answer, row, 1);
-		const char *state = dlock_answer_get(answer, row, 2);
-		dlock_lock *lock;
-
-		if (i < 0 || i >= handle->nbatch || state == NULL)
-			continue;
-		lock = handle->batch[i];
-		if (lock == NULL || dlock_keepalive_overdue(lock, now))
-			continue;
-		lock->alone = false;
-		if (strcmp(state, "held") != 0 && strcmp(state, "preempting") != 0)
-		{
-			dlock_keepalive_gone(lock, state);
-			continue;
-		}
-		dlock_events_refuted(lock);
-		if (refreshed != NULL && refreshed[0] == 't')
-			dlock_keepalive_renewed(lock, keeper->sent_at);
-		else if (lock->renewing)
-			lock->due = dlock_keepalive_next_due(lock, keeper->sent_at);
-
-		if (strcmp(state, "held") == 0)
-			lock->asked = false;
-		else if (!lock->asked)
-		{
-			lock->asked = true;
-			lock->tell_preempted = true;
-			lock->yield_until = now + dlock_answer_int(answer, row, 3);
-		}
-	}
-}
-
-/* The statement has come to an end, good or bad. */
+/* The statement has come to an end, with a reply or without. */
 static void
 flight_ended(Keeper *keeper, int64_t now)
 {
-	dlock_handle *handle = keeper->handle;
-	DlockAnswer *answer = NULL;
+	DlockReply *reply = NULL;
 
 	if (dlock_conn_state(keeper->conn) == DLOCK_CONN_DONE)
-		answer = dlock_conn_take(keeper->conn);
-	if (answer != NULL)
-	{
-		if (keeper->flight == RENEWAL)
-			renewal_answered(keeper, answer, now);
-		land(keeper, answer, now);
-		dlock_answer_free(answer);
-		return;
-	}
-
-	/*
-	 * The server is there but did not like it, perhaps because of one lock of
-	 * many: each for itself then, and not at once.
-	 */
-	if (dlock_conn_state(keeper->conn) == DLOCK_CONN_READY)
-		for (int i = 0; i < handle->nbatch; i++)
-		{
-			dlock_lock *lock = handle->batch[i];
-
-			if (lock == NULL)
-				continue;
-			if (lock->alone || handle->nbatch == 1)
-				lock->due = now + dlock_max(lock->ttl_ms / 10, 1);
-			lock->alone = true;
-		}
-	land(keeper, NULL, now);
+		reply = dlock_conn_take(keeper->conn);
+	if (reply != NULL && keeper->flight == RENEWAL)
+		dlock_renewal_answered(keeper->handle, reply, keeper->sent_at, now);
+	else if (reply == NULL && dlock_conn_state(keeper->conn) == DLOCK_CONN_READY)
+		dlock_renewal_refused(keeper->handle, now);
+	land(keeper, reply, now);
+	dlock_reply_free(reply);
 }
 
 /*
@@ -393,7 +139,7 @@ lend(Keeper *keeper, int64_t now)
 		keeper->conn = NULL;
 		keeper->is_open = false;
 		/* it will be back in a moment; where there is none, it was the last */
-		keeper->retry_at = dlock_max(keeper->retry_at, now + BACKOFF_FIRST_MS);
+		keeper->retry_at = dlock_max(keeper->retry_at, now + DLOCK_BACKOFF_FIRST_MS);
 	}
 	if (handle->wanted > 0 && conn_state(keeper) == DLOCK_CONN_CLOSED)
 	{
@@ -410,9 +156,9 @@ open_connection(Keeper *keeper, int64_t now)
 	int64_t		patience;
 
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-		if (lock->state == DLOCK_STATE_HELD)
+		if (lock->hold == DLOCK_HOLD_OURS)
 			ttl = dlock_min(ttl, lock->ttl_ms);
-	patience = dlock_max(ttl / 4, 100);
+	patience = dlock_connect_ms(ttl);
 	if (handle->nidle > 0 && handle->wanted == 0)
 	{
 		replace_conn(keeper, handle->idle[--handle->nidle], true, true);
@@ -422,7 +168,7 @@ open_connection(Keeper *keeper, int64_t now)
 	if (now < keeper->retry_at)
 		return;
 	keeper->retry_at = now + dlock_jitter(keeper->backoff);
-	keeper->backoff = dlock_min(2 * keeper->backoff, BACKOFF_LAST_MS);
+	keeper->backoff = dlock_min(2 * keeper->backoff, DLOCK_BACKOFF_LAST_MS);
 	replace_conn(keeper, dlock_conn_new(handle->target), true, false);
 	if (keeper->conn == NULL)
 		return;
@@ -440,7 +186,7 @@ needed_at(dlock_handle *handle, int64_t now)
 	int64_t		at = DLOCK_NEVER;
 
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-		if (lock->state == DLOCK_STATE_HELD && !lock->silent)
+		if (lock->hold == DLOCK_HOLD_OURS && !lock->silent)
 			at = dlock_min(at, lock->connect_at);
 	dlock_orphans_drop(handle, now);
 	return handle->orphans != NULL ? now : at;
@@ -456,17 +202,21 @@ ask_server(Keeper *keeper, int64_t now)
 {
 	dlock_handle *handle = keeper->handle;
 
-	keeper->backoff = BACKOFF_FIRST_MS;
+	keeper->backoff = DLOCK_BACKOFF_FIRST_MS;
 	keeper->is_open = true;
 	if (keeper->is_new && dlock_conn_listens(keeper->conn))
 		dlock_events_missed(handle);
 	keeper->is_new = false;
 	dlock_orphans_drop(handle, now);
-	if (!send_renewal(keeper, now) && keeper->flight == NOTHING &&
-		dlock_orphans_send(handle, keeper->conn, now))
+	if (dlock_renewal_choose(handle, now))
+	{
+		keeper->flight = RENEWAL;
+		dlock_renewal_send(handle, keeper->conn, &keeper->sent_at, &keeper->answer_by);
+	}
+	else if (dlock_orphans_send(handle, keeper->conn, now))
 	{
 		keeper->flight = ORPHANS;
-		keeper->answer_by = now + dlock_max(handle->ttl_ms / 3, 20);
+		keeper->answer_by = now + dlock_answer_ms(handle->ttl_ms);
 	}
 	if (keeper->flight != NOTHING &&
 		dlock_conn_state(keeper->conn) != DLOCK_CONN_BUSY)
@@ -501,7 +251,7 @@ plan(Keeper *keeper, int64_t now)
 		until = dlock_min(until, dlock_orphans_due(handle));
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
 	{
-		if (lock->state != DLOCK_STATE_HELD || lock->silent)
+		if (lock->hold != DLOCK_HOLD_OURS || lock->silent)
 			continue;
 		until = dlock_min(until, lock->deadline);
 		if (lock->renew)
@@ -555,7 +305,7 @@ keeper_main(void *arg)
 
 	memset(&keeper, 0, sizeof(keeper));
 	keeper.handle = handle;
-	keeper.backoff = BACKOFF_FIRST_MS;
+	keeper.backoff = DLOCK_BACKOFF_FIRST_MS;
 
 	pthread_mutex_lock(&handle->mutex);
 	while (!handle->stopping)
@@ -563,8 +313,8 @@ keeper_main(void *arg)
 		int64_t		now = dlock_now();
 		int64_t		until;
 
-		look_at_clock(&keeper, now);
-		if (tell(handle, now))
+		dlock_lease_check_all(handle, now);
+		if (dlock_tell(handle, now))
 			continue;
 		lend(&keeper, now);
 		until = plan(&keeper, now);
@@ -572,7 +322,7 @@ keeper_main(void *arg)
 
 		/* a lock whose time is up is lost, whatever the answer is */
 		now = dlock_now();
-		look_at_clock(&keeper, now);
+		dlock_lease_check_all(handle, now);
 		if (keeper.flight != NOTHING)
 		{
 			if (dlock_conn_state(keeper.conn) != DLOCK_CONN_BUSY)
@@ -593,7 +343,7 @@ keeper_main(void *arg)
 	handle->lends = false;
 	closing = handle->closing;
 	pthread_mutex_unlock(&handle->mutex);
-	dlock_pool_finish(keeper.conn, dlock_now() + FINISH_MS);
+	dlock_pool_finish(keeper.conn, dlock_now() + DLOCK_FINISH_MS);
 	if (closing)
 	{
 		/* nobody waits for us, nor may use the handle any more */
@@ -601,14 +351,6 @@ keeper_main(void *arg)
 		dlock_handle_destroy(handle);
 	}
 	return NULL;
-}
-
-void
-dlock_keepalive_wake(dlock_handle *handle)
-{
-	/* if the pipe is full, it will wake anyway */
-	if (handle->running && write(handle->wake[1], "", 1) < 0)
-		return;
 }
 
 dlock_status
@@ -643,7 +385,7 @@ dlock_keepalive_stop(dlock_handle *handle)
 	pthread_mutex_lock(&handle->mutex);
 	running = handle->running;
 	handle->stopping = true;
-	dlock_keepalive_wake(handle);
+	dlock_roster_wake(handle);
 	pthread_mutex_unlock(&handle->mutex);
 	if (running)
 		pthread_join(handle->thread, NULL);

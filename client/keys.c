@@ -9,32 +9,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
-
-/* A watch holds a snapshot, so none is longer than that. */
-#define WATCH_SLICE_MS 60000
+#include "call.h"
+#include "clock.h"
+#include "lock.h"
+#include "sql.h"
+#include "util.h"
 
 static dlock_status
-ask(dlock_handle *handle, DlockRequest *request, const char *sql, int nparams,
+ask(dlock_handle *handle, DlockCall *call, const char *sql, int nparams,
 	const char **params, int64_t timeout_ms, dlock_error *err)
 {
 	dlock_status status = dlock_may_ask(handle, err);
 
-	memset(request, 0, sizeof(*request));
+	memset(call, 0, sizeof(*call));
 	if (status != DLOCK_OK)
 		return status;
-	if (nparams > 2 && params[0] == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
-	dlock_request_init(request, sql, nparams, params, dlock_timeout(handle, timeout_ms));
-	return dlock_request(handle, request, err);
+	dlock_call_init(call, sql, nparams, params, dlock_timeout(handle, timeout_ms));
+	return dlock_call(handle, call, err);
 }
 
-static const char *
-version_text(int64_t version, char *text, size_t size)
+/* The same about one key, which is the first parameter. */
+static dlock_status
+ask_about_key(dlock_handle *handle, DlockCall *call, const char *sql, int nparams,
+			  const char **params, int64_t timeout_ms, dlock_error *err)
 {
-	if (version == 0)
+	memset(call, 0, sizeof(*call));
+	if (params[0] == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
+	return ask(handle, call, sql, nparams, params, timeout_ms, err);
+}
+
+/* A number as a parameter; 0 stands for null. */
+static const char *
+number_param(int64_t number, char *text, size_t size)
+{
+	if (number == 0)
 		return NULL;
-	snprintf(text, size, "%lld", (long long) version);
+	snprintf(text, size, "%lld", (long long) number);
 	return text;
 }
 
@@ -43,9 +54,9 @@ version_text(int64_t version, char *text, size_t size)
  */
 
 static char *
-copy(const DlockAnswer *answer, int row, int column, bool *ok)
+copy(const DlockReply *reply, int row, int column, bool *ok)
 {
-	const char *text = dlock_answer_get(answer, row, column);
+	const char *text = dlock_reply_get(reply, row, column);
 	char	   *made;
 
 	if (text == NULL)
@@ -56,37 +67,29 @@ copy(const DlockAnswer *answer, int row, int column, bool *ok)
 }
 
 static bool
-is_true(const DlockAnswer *answer, int row, int column)
-{
-	const char *text = dlock_answer_get(answer, row, column);
-
-	return text != NULL && text[0] == 't';
-}
-
-static bool
-fill_info(dlock_info *info, const DlockAnswer *answer, int row)
+fill_info(dlock_info *info, const DlockReply *reply, int row)
 {
 	bool		ok = true;
 
-	info->key = copy(answer, row, 0, &ok);
-	info->version = dlock_answer_int(answer, row, 1);
-	info->owner = copy(answer, row, 2, &ok);
-	info->role = copy(answer, row, 3, &ok);
-	info->value = copy(answer, row, 4, &ok);
-	info->state = copy(answer, row, 5, &ok);
-	info->priority = (int32_t) dlock_answer_int(answer, row, 6);
-	info->acquired_at_ms = dlock_answer_int(answer, row, 7);
-	info->refreshed_at_ms = dlock_answer_int(answer, row, 8);
-	info->expires_at_ms = dlock_answer_int(answer, row, 9);
-	info->remaining_ms = dlock_answer_int(answer, row, 10);
-	info->ttl_ms = dlock_answer_int(answer, row, 11);
-	info->pid = (int32_t) dlock_answer_int(answer, row, 12);
-	info->has_requestor = is_true(answer, row, 13);
-	info->requestor_owner = copy(answer, row, 14, &ok);
-	info->requestor_priority = (int32_t) dlock_answer_int(answer, row, 15);
-	info->requestor_since_ms = dlock_answer_int(answer, row, 16);
-	info->requestor_deadline_ms = dlock_answer_int(answer, row, 17);
-	info->requestor_left_ms = dlock_answer_int(answer, row, 18);
+	info->key = copy(reply, row, 0, &ok);
+	info->version = dlock_reply_int(reply, row, 1);
+	info->owner = copy(reply, row, 2, &ok);
+	info->role = copy(reply, row, 3, &ok);
+	info->value = copy(reply, row, 4, &ok);
+	info->state = copy(reply, row, 5, &ok);
+	info->priority = (int32_t) dlock_reply_int(reply, row, 6);
+	info->acquired_at_ms = dlock_reply_int(reply, row, 7);
+	info->refreshed_at_ms = dlock_reply_int(reply, row, 8);
+	info->expires_at_ms = dlock_reply_int(reply, row, 9);
+	info->remaining_ms = dlock_reply_int(reply, row, 10);
+	info->ttl_ms = dlock_reply_int(reply, row, 11);
+	info->pid = (int32_t) dlock_reply_int(reply, row, 12);
+	info->has_requestor = dlock_reply_bool(reply, row, 13);
+	info->requestor_owner = copy(reply, row, 14, &ok);
+	info->requestor_priority = (int32_t) dlock_reply_int(reply, row, 15);
+	info->requestor_since_ms = dlock_reply_int(reply, row, 16);
+	info->requestor_deadline_ms = dlock_reply_int(reply, row, 17);
+	info->requestor_left_ms = dlock_reply_int(reply, row, 18);
 	return ok;
 }
 
@@ -116,15 +119,15 @@ dlock_info_free(dlock_info *info)
 }
 
 static dlock_status
-make_infos(DlockAnswer *answer, dlock_info **infos, size_t *n, dlock_error *err)
+make_infos(DlockReply *reply, dlock_info **infos, size_t *n, dlock_error *err)
 {
-	size_t		rows = (size_t) dlock_answer_rows(answer);
+	size_t		rows = (size_t) dlock_reply_rows(reply);
 	dlock_info *made = calloc(rows > 0 ? rows : 1, sizeof(dlock_info));
 	bool		ok = made != NULL;
 
 	for (size_t i = 0; i < rows && ok; i++)
-		ok = fill_info(&made[i], answer, (int) i);
-	dlock_answer_free(answer);
+		ok = fill_info(&made[i], reply, (int) i);
+	dlock_reply_free(reply);
 	if (!ok)
 	{
 		dlock_list_free(made, rows);
@@ -140,7 +143,7 @@ static dlock_status
 info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
 		   int64_t until, dlock_info **info, dlock_error *err)
 {
-	DlockRequest request;
+	DlockCall	call;
 	const char *params[1];
 	dlock_info *found = NULL;
 	size_t		n = 0;
@@ -148,11 +151,11 @@ info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
 
 	*info = NULL;
 	params[0] = key;
-	dlock_request_init(&request, dlock_sql_info, 1, params, timeout_ms);
-	request.until = until;
-	status = dlock_request(handle, &request, err);
+	dlock_call_init(&call, dlock_sql_info, 1, params, timeout_ms);
+	call.until = until;
+	status = dlock_call(handle, &call, err);
 	if (status == DLOCK_OK)
-		status = make_infos(request.answer, &found, &n, err);
+		status = make_infos(call.reply, &found, &n, err);
 	if (status != DLOCK_OK)
 		return status;
 	if (n == 0)
@@ -184,7 +187,7 @@ dlock_status
 dlock_list(dlock_handle *handle, const char *pattern, int64_t limit,
 		   int64_t timeout_ms, dlock_info **infos, size_t *n, dlock_error *err)
 {
-	DlockRequest request;
+	DlockCall	call;
 	char		text[24];
 	const char *params[2];
 	dlock_status status;
@@ -194,10 +197,10 @@ dlock_list(dlock_handle *handle, const char *pattern, int64_t limit,
 	*infos = NULL;
 	*n = 0;
 	params[0] = pattern;
-	params[1] = version_text(limit, text, sizeof(text));
-	status = ask(handle, &request, dlock_sql_list, 2, params, timeout_ms, err);
+	params[1] = number_param(limit, text, sizeof(text));
+	status = ask(handle, &call, dlock_sql_list, 2, params, timeout_ms, err);
 	if (status == DLOCK_OK)
-		status = make_infos(request.answer, infos, n, err);
+		status = make_infos(call.reply, infos, n, err);
 	return status;
 }
 
@@ -217,7 +220,7 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 				   int64_t timeout_ms, dlock_waiter **waiters, size_t *n,
 				   dlock_error *err)
 {
-	DlockRequest request;
+	DlockCall	call;
 	char		text[24];
 	const char *params[2];
 	dlock_waiter *made;
@@ -230,30 +233,30 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 	*waiters = NULL;
 	*n = 0;
 	params[0] = pattern;
-	params[1] = version_text(limit, text, sizeof(text));
-	status = ask(handle, &request, dlock_sql_waiters, 2, params, timeout_ms, err);
+	params[1] = number_param(limit, text, sizeof(text));
+	status = ask(handle, &call, dlock_sql_waiters, 2, params, timeout_ms, err);
 	if (status != DLOCK_OK)
 		return status;
 
-	rows = (size_t) dlock_answer_rows(request.answer);
+	rows = (size_t) dlock_reply_rows(call.reply);
 	made = calloc(rows > 0 ? rows : 1, sizeof(dlock_waiter));
 	ok = made != NULL;
 	for (size_t i = 0; i < rows && ok; i++)
 	{
-		const DlockAnswer *answer = request.answer;
+		const DlockReply *reply = call.reply;
 		int			row = (int) i;
 
-		made[i].key = copy(answer, row, 0, &ok);
-		made[i].pid = (int32_t) dlock_answer_int(answer, row, 1);
-		made[i].owner = copy(answer, row, 2, &ok);
-		made[i].watches = is_true(answer, row, 3);
-		made[i].priority = (int32_t) dlock_answer_int(answer, row, 4);
-		made[i].position = (int32_t) dlock_answer_int(answer, row, 5);
-		made[i].since_ms = dlock_answer_int(answer, row, 6);
-		made[i].until_ms = dlock_answer_int(answer, row, 7);
-		made[i].waited_ms = dlock_answer_int(answer, row, 8);
+		made[i].key = copy(reply, row, 0, &ok);
+		made[i].pid = (int32_t) dlock_reply_int(reply, row, 1);
+		made[i].owner = copy(reply, row, 2, &ok);
+		made[i].watches = dlock_reply_bool(reply, row, 3);
+		made[i].priority = (int32_t) dlock_reply_int(reply, row, 4);
+		made[i].position = (int32_t) dlock_reply_int(reply, row, 5);
+		made[i].since_ms = dlock_reply_int(reply, row, 6);
+		made[i].until_ms = dlock_reply_int(reply, row, 7);
+		made[i].waited_ms = dlock_reply_int(reply, row, 8);
 	}
-	dlock_answer_free(request.answer);
+	dlock_reply_free(call.reply);
 	if (!ok)
 	{
 		dlock_waiters_free(made, rows);
@@ -277,21 +280,21 @@ watch_until(dlock_handle *handle, const char *key, int64_t *version,
 	dlock_status status;
 
 	params[0] = key;
-	params[1] = version_text(*version, text, sizeof(text));
+	params[1] = number_param(*version, text, sizeof(text));
 	for (;;)
 	{
-		DlockRequest request;
+		DlockCall	call;
 		int64_t		now_version;
 
-		dlock_request_init(&request, dlock_sql_watch, 3, params, handle->timeout_ms);
-		request.wait_param = 3;
-		request.wait_until = dlock_min(wait_until, dlock_now() + WATCH_SLICE_MS);
-		request.until = dlock_later(wait_until, handle->timeout_ms);
-		status = dlock_request(handle, &request, err);
+		dlock_call_init(&call, dlock_sql_watch, 3, params, handle->timeout_ms);
+		call.wait_param = 3;
+		call.wait_until = dlock_min(wait_until, dlock_now() + DLOCK_WATCH_SLICE_MS);
+		call.until = dlock_later(wait_until, handle->timeout_ms);
+		status = dlock_call(handle, &call, err);
 		if (status != DLOCK_OK)
 			return status;
-		now_version = dlock_answer_int(request.answer, 0, 0);
-		dlock_answer_free(request.answer);
+		now_version = dlock_reply_int(call.reply, 0, 0);
+		dlock_reply_free(call.reply);
 		if (now_version != *version)
 		{
 			*version = now_version;
@@ -368,14 +371,14 @@ dlock_status
 dlock_check_key(dlock_handle *handle, const char *key, int64_t version,
 				const char *owner, int64_t timeout_ms, dlock_error *err)
 {
-	DlockRequest request;
+	DlockCall	call;
 	char		text[24];
-	const char *params[] = {key, version_text(version, text, sizeof(text)), owner};
-	dlock_status status = ask(handle, &request, dlock_sql_check, 3, params, timeout_ms, err);
+	const char *params[] = {key, number_param(version, text, sizeof(text)), owner};
+	dlock_status status = ask_about_key(handle, &call, dlock_sql_check, 3, params, timeout_ms, err);
 
 	if (status == DLOCK_OK)
-		status = dlock_checked(dlock_answer_get(request.answer, 0, 0));
-	dlock_answer_free(request.answer);
+		status = dlock_checked(dlock_reply_get(call.reply, 0, 0));
+	dlock_reply_free(call.reply);
 	return status;
 }
 
@@ -384,10 +387,10 @@ dlock_refresh_key(dlock_handle *handle, const char *key, int64_t version,
 				  const char *owner, int64_t ttl_ms, int64_t timeout_ms,
 				  int64_t *expires_at_ms, dlock_error *err)
 {
-	DlockRequest request;
+	DlockCall	call;
 	char		text[24];
 	char		ttl[32];
-	const char *params[] = {key, version_text(version, text, sizeof(text)), owner, NULL};
+	const char *params[] = {key, number_param(version, text, sizeof(text)), owner, NULL};
 	dlock_status status;
 
 	if (ttl_ms < 0)
@@ -395,12 +398,12 @@ dlock_refresh_key(dlock_handle *handle, const char *key, int64_t version,
 	snprintf(ttl, sizeof(ttl), "%lld ms", (long long) ttl_ms);
 	if (ttl_ms > 0)
 		params[3] = ttl;
-	status = ask(handle, &request, dlock_sql_refresh_key, 4, params, timeout_ms, err);
-	if (status == DLOCK_OK && dlock_answer_get(request.answer, 0, 0) == NULL)
+	status = ask_about_key(handle, &call, dlock_sql_refresh_key, 4, params, timeout_ms, err);
+	if (status == DLOCK_OK && dlock_reply_get(call.reply, 0, 0) == NULL)
 		status = dlock_fail(err, DLOCK_LOST, "lock \"%s\" is not held by this name", key);
 	if (status == DLOCK_OK && expires_at_ms != NULL)
-		*expires_at_ms = dlock_answer_int(request.answer, 0, 0);
-	dlock_answer_free(request.answer);
+		*expires_at_ms = dlock_reply_int(call.reply, 0, 0);
+	dlock_reply_free(call.reply);
 	return status;
 }
 
@@ -408,16 +411,16 @@ dlock_status
 dlock_release_key(dlock_handle *handle, const char *key, int64_t version,
 				  const char *owner, int64_t timeout_ms, dlock_error *err)
 {
-	DlockRequest request;
+	DlockCall	call;
 	char		text[24];
-	const char *params[] = {key, version_text(version, text, sizeof(text)), owner};
+	const char *params[] = {key, number_param(version, text, sizeof(text)), owner};
 	const char *answer;
-	dlock_status status = ask(handle, &request, dlock_sql_release, 3, params, timeout_ms, err);
+	dlock_status status = ask_about_key(handle, &call, dlock_sql_release, 3, params, timeout_ms, err);
 
 	if (status == DLOCK_OK)
 	{
-		answer = dlock_answer_get(request.answer, 0, 0);
-		if (request.in_doubt && answer != NULL && strcmp(answer, "not_held") == 0)
+		answer = dlock_reply_get(call.reply, 0, 0);
+		if (call.in_doubt && answer != NULL && strcmp(answer, "not_held") == 0)
 			status = DLOCK_OK;	/* the try that had no answer did it */
 		else if (answer == NULL || strcmp(answer, "not_held") == 0)
 			status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
@@ -425,7 +428,7 @@ dlock_release_key(dlock_handle *handle, const char *key, int64_t version,
 			status = dlock_fail(err, DLOCK_HELD_BY_OTHER,
 								"lock \"%s\" is held by somebody else", key);
 	}
-	dlock_answer_free(request.answer);
+	dlock_reply_free(call.reply);
 	return status;
 }
 
@@ -433,17 +436,15 @@ dlock_status
 dlock_force_release(dlock_handle *handle, const char *key, const char *reason,
 					int64_t timeout_ms, int64_t *version, dlock_error *err)
 {
-	DlockRequest request;
+	DlockCall	call;
 	const char *params[] = {key, reason};
 	dlock_status status;
 
-	if (key == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
-	status = ask(handle, &request, dlock_sql_force_release, 2, params, timeout_ms, err);
-	if (status == DLOCK_OK && dlock_answer_get(request.answer, 0, 0) == NULL)
+	status = ask_about_key(handle, &call, dlock_sql_force_release, 2, params, timeout_ms, err);
+	if (status == DLOCK_OK && dlock_reply_get(call.reply, 0, 0) == NULL)
 		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
 	if (status == DLOCK_OK && version != NULL)
-		*version = dlock_answer_int(request.answer, 0, 0);
-	dlock_answer_free(request.answer);
+		*version = dlock_reply_int(call.reply, 0, 0);
+	dlock_reply_free(call.reply);
 	return status;
 }

@@ -12,14 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
-
-/* at most so many in one statement */
-#define BATCH_MAX 10000
-
-/* when to look for a lock again that may have been granted, and how long */
-#define ORPHAN_PAUSE_MS 200
-#define ORPHAN_LAST_MS 60000
+#include "clock.h"
+#include "orphan.h"
+#include "roster.h"
+#include "sql.h"
+#include "util.h"
 
 /*
  * Take note of a request that may have been granted, to release it when there
@@ -36,8 +33,8 @@ dlock_orphans_add(dlock_handle *handle, const char *key, const char *owner,
 	orphan->key = dlock_strdup(key);
 	orphan->owner = dlock_strdup(owner);
 	orphan->due = dlock_now();
-	orphan->pause = ORPHAN_PAUSE_MS;
-	orphan->until = dlock_later(orphan->due, dlock_min(ttl_ms, ORPHAN_LAST_MS));
+	orphan->pause = DLOCK_ORPHAN_PAUSE_MS;
+	orphan->until = dlock_later(orphan->due, dlock_min(ttl_ms, DLOCK_ORPHAN_LAST_MS));
 	if (orphan->key == NULL || orphan->owner == NULL)
 	{
 		free(orphan->key);
@@ -48,7 +45,7 @@ dlock_orphans_add(dlock_handle *handle, const char *key, const char *owner,
 	pthread_mutex_lock(&handle->mutex);
 	orphan->next = handle->orphans;
 	handle->orphans = orphan;
-	dlock_keepalive_wake(handle);
+	dlock_roster_wake(handle);
 	pthread_mutex_unlock(&handle->mutex);
 }
 
@@ -94,7 +91,7 @@ dlock_orphans_forget(dlock_handle *handle, const char *key, const char *owner,
 			at = &(*at)->next;
 		else if ((*at)->in_flight)
 		{
-			good = dlock_keepalive_wait(handle, until);
+			good = dlock_roster_wait(handle, until);
 			at = &handle->orphans;
 		}
 		else
@@ -108,7 +105,7 @@ dlock_orphans_forget(dlock_handle *handle, const char *key, const char *owner,
  * there may yet come, if its request is slower than we are: again later.
  */
 void
-dlock_orphans_landed(dlock_handle *handle, const DlockAnswer *answer, int64_t now)
+dlock_orphans_landed(dlock_handle *handle, const DlockReply *reply, int64_t now)
 {
 	DlockOrphan **at = &handle->orphans;
 	int			row = 0;
@@ -126,7 +123,7 @@ dlock_orphans_landed(dlock_handle *handle, const DlockAnswer *answer, int64_t no
 		orphan->in_flight = false;
 		orphan->due = now + orphan->pause;
 		orphan->pause = 2 * orphan->pause;
-		said = answer != NULL ? dlock_answer_get(answer, row, 0) : NULL;
+		said = reply != NULL ? dlock_reply_get(reply, row, 0) : NULL;
 		row++;
 		if (said != NULL && strcmp(said, "released") == 0)
 			drop(at);
@@ -142,35 +139,35 @@ dlock_orphans_landed(dlock_handle *handle, const DlockAnswer *answer, int64_t no
 bool
 dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now)
 {
-	DlockString keys = {0};
-	DlockString owners = {0};
+	PQExpBufferData keys;
+	PQExpBufferData owners;
 	const char *params[2];
 	bool		sent = false;
 	int			n = 0;
 
-	for (DlockOrphan *orphan = handle->orphans; orphan != NULL && n < BATCH_MAX;
+	initPQExpBuffer(&keys);
+	initPQExpBuffer(&owners);
+	for (DlockOrphan *orphan = handle->orphans; orphan != NULL && n < DLOCK_MAX_BATCH;
 		 orphan = orphan->next)
 	{
 		if (orphan->due > now)
 			continue;
-		dlock_string_puts(&keys, n == 0 ? "{" : ",");
-		dlock_string_quoted(&keys, orphan->key);
-		dlock_string_puts(&owners, n == 0 ? "{" : ",");
-		dlock_string_quoted(&owners, orphan->owner);
+		appendPQExpBufferChar(&keys, n == 0 ? '{' : ',');
+		dlock_append_quoted(&keys, orphan->key);
+		appendPQExpBufferChar(&owners, n == 0 ? '{' : ',');
+		dlock_append_quoted(&owners, orphan->owner);
 		orphan->in_flight = true;
 		n++;
 	}
-	if (n == 0)
-		return false;
-	dlock_string_puts(&keys, "}");
-	dlock_string_puts(&owners, "}");
+	appendPQExpBufferChar(&keys, '}');
+	appendPQExpBufferChar(&owners, '}');
 	params[0] = keys.data;
 	params[1] = owners.data;
-	if (!keys.broken && !owners.broken)
+	if (n > 0 && !PQExpBufferDataBroken(keys) && !PQExpBufferDataBroken(owners))
 		sent = dlock_conn_send(conn, dlock_sql_orphans, 2, params);
-	dlock_string_free(&keys);
-	dlock_string_free(&owners);
-	if (!sent)
+	termPQExpBuffer(&keys);
+	termPQExpBuffer(&owners);
+	if (n > 0 && !sent)
 		dlock_orphans_landed(handle, NULL, now);
 	return sent;
 }

@@ -17,18 +17,15 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <poll.h>
-
-#include "internal.h"
-
-/* how long a thread that only has to wake up may take */
-#define LEND_MS 2000
+#include "clock.h"
+#include "pool.h"
+#include "roster.h"
 
 static bool
 has_active_lock(const dlock_handle *handle)
 {
 	for (const dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-		if (lock->state == DLOCK_STATE_HELD && !lock->silent)
+		if (lock->hold == DLOCK_HOLD_OURS && !lock->silent)
 			return true;
 	return false;
 }
@@ -37,10 +34,10 @@ has_active_lock(const dlock_handle *handle)
 static void
 borrow(dlock_handle *handle, int64_t until)
 {
-	until = dlock_min(until, dlock_now() + LEND_MS);
+	until = dlock_min(until, dlock_now() + DLOCK_LEND_MS);
 	handle->wanted++;
-	dlock_keepalive_wake(handle);
-	while (handle->nidle == 0 && handle->lends && dlock_keepalive_wait(handle, until))
+	dlock_roster_wake(handle);
+	while (handle->nidle == 0 && handle->lends && dlock_roster_wait(handle, until))
 		;
 	handle->wanted--;
 }
@@ -88,7 +85,7 @@ dlock_pool_give(dlock_handle *handle, DlockConn *conn)
 			{
 				handle->returned = conn;
 				conn = NULL;
-				dlock_keepalive_wake(handle);
+				dlock_roster_wake(handle);
 			}
 		}
 		else if (handle->nidle < DLOCK_POOL_SIZE)
@@ -122,15 +119,9 @@ dlock_pool_finish(DlockConn *conn, int64_t until)
 		   ((dlock_conn_connecting(conn) && dlock_conn_state(conn) != DLOCK_CONN_RESOLVING) ||
 			dlock_conn_state(conn) == DLOCK_CONN_BUSY))
 	{
-		struct pollfd fd = {0};
-		int64_t		now = dlock_now();
-		int			n;
-
-		if (now >= until)
+		if (dlock_now() >= until)
 			break;
-		fd.fd = dlock_conn_fd(conn, &fd.events);
-		n = poll(&fd, 1, dlock_poll_timeout(dlock_min(until, dlock_conn_until(conn)), now));
-		dlock_conn_step(conn, n > 0 ? fd.revents : 0, dlock_now());
+		dlock_conn_work(conn, until);
 	}
 	dlock_conn_free(conn);
 }

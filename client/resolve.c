@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "resolve.h"
+#include "util.h"
 
 struct DlockResolve
 {

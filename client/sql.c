@@ -26,7 +26,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "internal.h"
+#include "sql.h"
 
 #define TEXT "::pg_catalog.text"
 #define INT4 "::pg_catalog.int4"

@@ -11,7 +11,10 @@
 
 #include <libpq-fe.h>
 
-#include "internal.h"
+#include "clock.h"
+#include "constants.h"
+#include "target.h"
+#include "util.h"
 
 /* The nth of a list with commas, where a list of one is for all. */
 static bool
@@ -135,21 +138,97 @@ add_hosts(DlockTarget *target, const PQconninfoOption *options, bool *ok,
 	return DLOCK_OK;
 }
 
+/* Is it in a DlockHost? */
+static bool
+is_of_host(const char *keyword)
+{
+	return strcmp(keyword, "host") == 0 || strcmp(keyword, "hostaddr") == 0 ||
+		strcmp(keyword, "port") == 0;
+}
+
+/*
+ * What the conninfo says.  If there is a service file, hosts may come from it,
+ * so libpq walks all hosts.
+ */
+static dlock_status
+add_given(DlockTarget *target, const PQconninfoOption *given, bool *ok,
+		  dlock_error *err)
+{
+	bool		service = option(given, "service") != NULL;
+
+	for (int i = 0; given[i].keyword != NULL; i++)
+		if (given[i].val != NULL && (service || !is_of_host(given[i].keyword)))
+			*ok = *ok && add_param(target, given[i].keyword, given[i].val);
+	if (!service)
+		return add_hosts(target, given, ok, err);
+	target->hosts = calloc(1, sizeof(DlockHost));
+	target->nhosts = 1;
+	*ok = *ok && target->hosts != NULL;
+	return DLOCK_OK;
+}
+
+/* At most this many. */
+#define MAX_DEFAULTS 15
+
+static bool
+add_defaults(DlockTarget *target, const PQconninfoOption *given,
+			 const dlock_open_options *options)
+{
+	int64_t		ttl = options->ttl_ms;
+	const char *timeout = option(given, "connect_timeout");
+
+	target->connect_ms = dlock_address_ms(ttl);
+	if (timeout != NULL && atoi(timeout) > 0)
+		target->connect_ms = (int64_t) atoi(timeout) * 1000;
+	return add_default(target, given, "target_session_attrs", "read-write") &&
+		add_default(target, given, "fallback_application_name",
+					options->application_name != NULL ?
+					options->application_name : "libdlock") &&
+		add_default(target, given, "keepalives", "1") &&
+		add_default_int(target, given, "tcp_user_timeout",
+						dlock_tcp_user_timeout_ms(ttl)) &&
+		add_default_int(target, given, "keepalives_idle",
+						dlock_keepalives_idle_s(ttl)) &&
+		add_default_int(target, given, "keepalives_interval",
+						dlock_keepalives_interval_s(ttl)) &&
+		add_default_int(target, given, "keepalives_count", DLOCK_KEEPALIVES_COUNT);
+}
+
+/* One with room for the options of a conninfo; NULL: no memory. */
+static DlockTarget *
+new_target(const PQconninfoOption *given)
+{
+	DlockTarget *target = calloc(1, sizeof(DlockTarget));
+	size_t		n = 0;
+
+	if (target == NULL)
+		return NULL;
+	while (given[n].keyword != NULL)
+		n++;
+	pthread_mutex_init(&target->mutex, NULL);
+	/* and the end of the list */
+	target->keywords = calloc(n + MAX_DEFAULTS + 1, sizeof(char *));
+	target->values = calloc(n + MAX_DEFAULTS + 1, sizeof(char *));
+	if (target->keywords == NULL || target->values == NULL)
+	{
+		dlock_target_free(target);
+		return NULL;
+	}
+	return target;
+}
+
 dlock_status
 dlock_target_make(const char *conninfo, const dlock_open_options *options,
 				  DlockTarget **made, dlock_error *err)
 {
 	DlockTarget *target;
-	PQconninfoOption *parsed;
+	PQconninfoOption *given;
 	char	   *message = NULL;
-	const char *text;
-	int			n = 0;
 	bool		ok = true;
-	bool		service;
 	dlock_status status = DLOCK_OK;
 
-	parsed = PQconninfoParse(conninfo != NULL ? conninfo : "", &message);
-	if (parsed == NULL)
+	given = PQconninfoParse(conninfo != NULL ? conninfo : "", &message);
+	if (given == NULL)
 	{
 		char		line[400];
 
@@ -157,64 +236,17 @@ dlock_target_make(const char *conninfo, const dlock_open_options *options,
 			return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
 		dlock_clip(line, sizeof(line), message, strlen(message));
 		PQfreemem(message);
-		return dlock_fail(err, DLOCK_INVALID, "bad connection string: %s", line);
+		return dlock_fail(err, DLOCK_INVALID, "invalid connection string: %s", line);
 	}
 
-	while (parsed[n].keyword != NULL)
-		n++;
-	target = calloc(1, sizeof(DlockTarget));
+	target = new_target(given);
 	if (target != NULL)
 	{
-		pthread_mutex_init(&target->mutex, NULL);
-		/* each option, our defaults, and the end */
-		target->keywords = calloc((size_t) n + 16, sizeof(char *));
-		target->values = calloc((size_t) n + 16, sizeof(char *));
+		status = add_given(target, given, &ok, err);
+		ok = ok && add_defaults(target, given, options);
 	}
-	ok = target != NULL && target->keywords != NULL && target->values != NULL;
-	if (ok)
-	{
-		service = option(parsed, "service") != NULL;
-		for (int i = 0; i < n; i++)
-		{
-			const char *keyword = parsed[i].keyword;
-
-			if (parsed[i].val == NULL)
-				continue;
-			if (!service && (strcmp(keyword, "host") == 0 ||
-							 strcmp(keyword, "hostaddr") == 0 ||
-							 strcmp(keyword, "port") == 0))
-				continue;
-			ok = ok && add_param(target, keyword, parsed[i].val);
-		}
-		if (service)
-		{
-			target->hosts = calloc(1, sizeof(DlockHost));
-			target->nhosts = 1;
-			ok = ok && target->hosts != NULL;
-		}
-		else
-			status = add_hosts(target, parsed, &ok, err);
-
-		ok = ok && add_default(target, parsed, "target_session_attrs", "read-write") &&
-			add_default(target, parsed, "fallback_application_name",
-						options->application_name != NULL ?
-						options->application_name : "libdlock") &&
-			add_default(target, parsed, "keepalives", "1") &&
-			add_default_int(target, parsed, "tcp_user_timeout",
-							dlock_min(dlock_max(options->ttl_ms / 3, 1000), 20000)) &&
-			add_default_int(target, parsed, "keepalives_idle",
-							dlock_min(dlock_max(options->ttl_ms / 6000, 1), 10)) &&
-			add_default_int(target, parsed, "keepalives_interval",
-							dlock_min(dlock_max(options->ttl_ms / 12000, 1), 10)) &&
-			add_default_int(target, parsed, "keepalives_count", 3);
-
-		target->connect_ms = dlock_min(dlock_max(options->ttl_ms / 4, 1000), 10000);
-		text = option(parsed, "connect_timeout");
-		if (text != NULL && atoi(text) > 0)
-			target->connect_ms = (int64_t) atoi(text) * 1000;
-	}
-	PQconninfoFree(parsed);
-	if (!ok)
+	PQconninfoFree(given);
+	if (target == NULL || !ok)
 		status = dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
 	if (status != DLOCK_OK)
 	{

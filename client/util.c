@@ -1,78 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * util.c
- *	  Clock, randomness, errors, strings.
+ *	  Randomness, errors and strings.
  *
  *-------------------------------------------------------------------------
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/random.h>
 #endif
 
-#include "internal.h"
-
-/*
- * A lease goes on while our machine sleeps, so the clock must, too, where
- * there is one that does.
- */
-int64_t
-dlock_now(void)
-{
-	struct timespec ts;
-
-#ifdef CLOCK_BOOTTIME
-	if (clock_gettime(CLOCK_BOOTTIME, &ts) != 0)
-#endif
-		clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
-/* For poll(): never early, and not beyond what an int can say. */
-int
-dlock_poll_timeout(int64_t until, int64_t now)
-{
-	if (until <= now)
-		return 0;
-	if (until - now > 60000)
-		return 60000;
-	return (int) (until - now);
-}
-
-void
-dlock_sleep_until(int64_t until)
-{
-	int64_t		now;
-
-	while ((now = dlock_now()) < until)
-		poll(NULL, 0, dlock_poll_timeout(until, now));
-}
-
-int64_t
-dlock_later(int64_t a, int64_t b)
-{
-	return a > DLOCK_NEVER - b ? DLOCK_NEVER : a + b;
-}
-
-int64_t
-dlock_min(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-int64_t
-dlock_max(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
+#include "clock.h"
+#include "constants.h"
+#include "util.h"
 
 bool
 dlock_random_bytes(void *to, size_t size)
@@ -302,52 +248,16 @@ dlock_strdup(const char *text)
 	return copy;
 }
 
+/* Append the text as an element of an array. */
 void
-dlock_string_add(DlockString *string, const char *text, size_t len)
+dlock_append_quoted(PQExpBuffer buffer, const char *text)
 {
-	if (string->broken)
-		return;
-	if (string->len + len + 1 > string->size)
-	{
-		size_t		size = 2 * (string->len + len + 1);
-		char	   *data = realloc(string->data, size);
-
-		if (data == NULL)
-		{
-			string->broken = true;
-			return;
-		}
-		string->data = data;
-		string->size = size;
-	}
-	memcpy(string->data + string->len, text, len);
-	string->len += len;
-	string->data[string->len] = '\0';
-}
-
-void
-dlock_string_puts(DlockString *string, const char *text)
-{
-	dlock_string_add(string, text, strlen(text));
-}
-
-/* As an element of an array. */
-void
-dlock_string_quoted(DlockString *string, const char *text)
-{
-	dlock_string_add(string, "\"", 1);
+	appendPQExpBufferChar(buffer, '"');
 	for (; *text != '\0'; text++)
 	{
 		if (*text == '"' || *text == '\\')
-			dlock_string_add(string, "\\", 1);
-		dlock_string_add(string, text, 1);
+			appendPQExpBufferChar(buffer, '\\');
+		appendPQExpBufferChar(buffer, *text);
 	}
-	dlock_string_add(string, "\"", 1);
-}
-
-void
-dlock_string_free(DlockString *string)
-{
-	free(string->data);
-	memset(string, 0, sizeof(*string));
+	appendPQExpBufferChar(buffer, '"');
 }

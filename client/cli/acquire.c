@@ -10,13 +10,11 @@
  */
 #include "cli.h"
 #include "child.h"
+#include "times.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-
-/* How long a signal may take to end us if the server is silent. */
-#define GOODBYE_MS 1000
 
 typedef struct
 {
@@ -88,7 +86,7 @@ acquire_or_signal(dlock_handle *handle, const Options *options,
 	}
 	while (!atomic_load(&attempt->done))
 	{
-		int			news = news_wait(now_ms() + 60000);
+		int			news = news_wait(DLOCK_NEVER);
 
 		if (is_ending_signal(news))
 		{

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "clock.h"
+
 /* signals.c: signals and other news, read by the main loop one by one */
 #define NEWS_NONE 0
 #define NEWS_LOCK 0x80			/* something happened to the lock */
@@ -18,13 +20,12 @@
 extern void news_start(void);
 extern void news_add_input(int fd);
 extern void news_post(int news);
-extern int	news_wait(int64_t until);	/* by now_ms(); NEWS_NONE: time is up */
+extern int	news_wait(int64_t until);	/* NEWS_NONE: time is up */
 extern bool is_ending_signal(int signo);
 extern void die_by_signal(int signo);
 extern void default_signals(void);
 extern void end_by_signals(void);
 extern int	signal_number(const char *name);	/* -1: no such signal */
-extern int64_t now_ms(void);
 
 /* child.c */
 typedef struct

@@ -77,6 +77,8 @@ typedef struct
 	int64_t		interval;
 	int64_t		count;
 	bool		until_free;
+	bool		quiet;
+	bool		help;
 } Options;
 
 /* main.c */
@@ -163,6 +165,7 @@ extern const char *duration_string(int64_t ms, Text *buffer);
 extern void json_entry(Text *json, const char *name, const Entry *entry);
 extern void json_waiter(Text *json, const dlock_waiter *waiter);
 extern void json_time(Text *json, const char *name, int64_t unix_ms);
+extern int64_t unix_now_ms(void);
 extern void text_time(Text *text, int64_t unix_ms);
 
 #endif							/* DLOCK_CLI_H */

@@ -3,13 +3,12 @@
  *	  From the options to a handle, and from a status to an exit code.
  */
 #include "cli.h"
+#include "times.h"
+#include "util.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define HOLDER_MS 1000
 
 bool		encoding_is_ours = false;
 
@@ -200,15 +199,10 @@ default_owner(void)
 	unsigned char random[8] = {0};
 	static Text owner = {0};
 	size_t		i;
-	int			fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-	bool		got;
 
-	got = fd >= 0 && read(fd, random, sizeof(random)) == sizeof(random);
-	if (fd >= 0)
-		close(fd);
-	if (!got)
+	if (!dlock_random_bytes(random, sizeof(random)))
 	{
-		error("could not read from /dev/urandom");
+		error("could not generate random bytes");
 		exit(EXIT_INTERNAL);
 	}
 	gethostname(host, sizeof(host) - 1);

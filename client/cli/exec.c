@@ -12,23 +12,12 @@
  */
 #include "cli.h"
 #include "child.h"
+#include "times.h"
 
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define DEFAULT_KILL_AFTER 5000
-#define DEFAULT_CLEANUP 5000
-
-/* How long before the end of our time to yield the command is killed. */
-#define YIELD_MARGIN 500
-
-/* How long to wait for processes to vanish that were killed. */
-#define ZOMBIE_MS 1000
-
-/* How often an unreachable server is tried again by elect. */
-#define RETRY_MS 1000
 
 typedef enum
 {
@@ -62,14 +51,8 @@ on_event(const dlock_event *event, void *arg)
 {
 	(void) arg;
 	if (event->type == DLOCK_EVENT_PREEMPTED)
-		atomic_store(&yield_by, now_ms() + event->left_ms);
+		atomic_store(&yield_by, dlock_now() + event->left_ms);
 	news_post(NEWS_LOCK);
-}
-
-static int64_t
-earlier(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
 }
 
 static void
@@ -90,7 +73,7 @@ ask_to_end(Run *run, EndReason reason, int signo, int64_t kill_at)
 static void
 look_at_lock(Run *run)
 {
-	int64_t		now = now_ms();
+	int64_t		now = dlock_now();
 	int64_t		left = dlock_left_ms(run->lock);
 	bool		ours = dlock_is_owner(run->lock);
 	int64_t		yield = atomic_load(&yield_by);
@@ -110,7 +93,7 @@ look_at_lock(Run *run)
 			  reason == DLOCK_REASON_FORCED ? "it was taken away" :
 			  "it has expired or was released");
 		ask_to_end(run, END_LOST, SIGTERM,
-				   earlier(now + run->grace, run->deadline));
+				   dlock_min(now + run->grace, run->deadline));
 	}
 	else if (ours && !run->asked && now >= run->deadline - run->grace)
 	{
@@ -125,8 +108,8 @@ look_at_lock(Run *run)
 		notice("asked to yield lock \"%s\": ending the command",
 			   run->options->key);
 		ask_to_end(run, END_YIELDED, run->options->on_preempt,
-				   earlier(yield - earlier(margin, YIELD_MARGIN),
-						   run->deadline));
+				   dlock_min(yield - dlock_min(margin, YIELD_MARGIN_MS),
+							 run->deadline));
 	}
 }
 
@@ -136,12 +119,12 @@ look_at_command(Run *run)
 	if (!run->child.running && !run->asked && child_group_alive(&run->child))
 	{
 		warning("the command has left processes behind: ending them");
-		ask_to_end(run, END_NONE, SIGTERM, now_ms() + run->grace);
+		ask_to_end(run, END_NONE, SIGTERM, dlock_now() + run->grace);
 	}
-	if (run->asked && run->killed_at == 0 && now_ms() >= run->kill_at)
+	if (run->asked && run->killed_at == 0 && dlock_now() >= run->kill_at)
 	{
 		child_signal(&run->child, SIGKILL);
-		run->killed_at = now_ms();
+		run->killed_at = dlock_now();
 	}
 }
 
@@ -151,8 +134,8 @@ wait_for_command(Run *run)
 {
 	int64_t		tick = dlock_ttl_ms(run->lock) / 20;
 
-	if (tick < 5)
-		tick = 5;
+	if (tick < MIN_TICK_MS)
+		tick = MIN_TICK_MS;
 	for (;;)
 	{
 		int64_t		until;
@@ -165,22 +148,22 @@ wait_for_command(Run *run)
 			return;
 		/* a zombie that a daemon does not reap stays in the group for ever */
 		if (!run->child.running && run->killed_at != 0 &&
-			now_ms() > run->killed_at + ZOMBIE_MS)
+			dlock_now() > run->killed_at + ZOMBIE_MS)
 			return;
 
 		guard_watch(run->child.group,
 					run->asked ? run->kill_at : run->deadline - run->grace,
-					run->asked ? earlier(run->kill_at, run->deadline) :
+					run->asked ? dlock_min(run->kill_at, run->deadline) :
 					run->deadline);
 
-		until = now_ms() + tick;
+		until = dlock_now() + tick;
 		if (run->asked && run->killed_at == 0)
-			until = earlier(until, run->kill_at);
+			until = dlock_min(until, run->kill_at);
 		else if (!run->asked)
-			until = earlier(until, run->deadline - run->grace);
+			until = dlock_min(until, run->deadline - run->grace);
 		/* nobody tells when the last one of a group has gone */
 		if (!run->child.running)
-			until = earlier(until, now_ms() + 5);
+			until = dlock_min(until, dlock_now() + GROUP_TICK_MS);
 		news = news_wait(until);
 		if (news != NEWS_NONE && news != NEWS_LOCK && news != SIGCHLD &&
 			news != SIGCONT)
@@ -199,8 +182,8 @@ environment(const dlock_lock *lock, const char *key, char **variables)
 
 	text_format(&version, "DLOCK_VERSION=%lld", (long long) dlock_version(lock));
 	text_format(&name, "DLOCK_KEY=%s", key);
-	variables[0] = version.data;
-	variables[1] = name.data;
+	variables[0] = text_take(&version);
+	variables[1] = text_take(&name);
 	variables[2] = NULL;
 }
 
@@ -218,9 +201,9 @@ run_under(dlock_lock *lock, const Options *options, EndReason *reason)
 	dlock_status status;
 	bool		ours;
 
-	run.grace = earlier(options->kill_after >= 0 ? options->kill_after :
-						DEFAULT_KILL_AFTER, dlock_ttl_ms(lock) / 4);
-	run.deadline = now_ms() + dlock_left_ms(lock);
+	run.grace = dlock_min(options->kill_after >= 0 ? options->kill_after :
+						  DEFAULT_KILL_AFTER_MS, dlock_ttl_ms(lock) / 4);
+	run.deadline = dlock_now() + dlock_left_ms(lock);
 	environment(lock, options->key, variables);
 
 	/* the child enters its group there before it becomes the command */
@@ -237,8 +220,8 @@ run_under(dlock_lock *lock, const Options *options, EndReason *reason)
 
 	/* was it ours until the end? */
 	ours = dlock_is_owner(lock);
-	status = dlock_release(lock, earlier(dlock_left_ms(lock) + 1000,
-										 options->timeout > 0 ? options->timeout : 10000), &err);
+	status = dlock_release(lock, dlock_min(dlock_left_ms(lock) + RELEASE_MARGIN_MS,
+										   options->timeout > 0 ? options->timeout : DLOCK_DEFAULT_TIMEOUT_MS), &err);
 	if (run.reason == END_NONE &&
 		(!ours || status == DLOCK_NOT_HELD || status == DLOCK_HELD_BY_OTHER ||
 		 status == DLOCK_LOST))
@@ -265,7 +248,7 @@ prepare(const Options *options, dlock_options *lock_options)
 
 	/* so that there is time to end the command before another has the lock */
 	if (options->cleanup < 0)
-		lock_options->cleanup_ms = DEFAULT_CLEANUP;
+		lock_options->cleanup_ms = DEFAULT_CLEANUP_MS;
 	atomic_store(&yield_by, 0);
 }
 
@@ -322,12 +305,12 @@ is_passing(dlock_status status, const Options *options)
 static void
 wait_and_retry(const dlock_error *err, bool *told)
 {
-	int64_t		until = now_ms() + RETRY_MS;
+	int64_t		until = dlock_now() + RETRY_MS;
 
 	if (!*told)
 		warning("%s; trying again", err->message);
 	*told = true;
-	while (now_ms() < until)
+	while (dlock_now() < until)
 	{
 		int			news = news_wait(until);
 

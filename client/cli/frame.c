@@ -353,11 +353,9 @@ void
 json_frame(Text *json, const List *list)
 {
 	size_t		i;
-	struct timespec now;
 
-	clock_gettime(CLOCK_REALTIME, &now);
 	json_open(json, NULL, '{');
-	json_time(json, "time", (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000);
+	json_time(json, "time", unix_now_ms());
 	json_number(json, "held", (int64_t) list->info_count);
 	json_open(json, "locks", '[');
 	for (i = 0; i < list->count; i++)

@@ -14,6 +14,7 @@
  */
 #include "cli.h"
 #include "child.h"
+#include "times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,9 +27,6 @@
 #if defined(__linux__)
 #include <sys/prctl.h>
 #endif
-
-/* How late the parent may be, at most, before the guard acts. */
-#define MAX_PATIENCE_MS 20
 
 typedef struct
 {
@@ -59,8 +57,8 @@ guard_finish(void)
 	if (group == 0)
 		return;
 	guard_signal(group, SIGTERM);
-	while (now_ms() < kill_at && kill(-group, 0) == 0)
-		poll(NULL, 0, 10);
+	while (dlock_now() < kill_at && kill(-group, 0) == 0)
+		poll(NULL, 0, GUARD_TICK_MS);
 	guard_signal(group, SIGKILL);
 }
 
@@ -84,7 +82,7 @@ guard_main(int pipe_end)
 		int64_t		end_at = atomic_load(&orders->end_at);
 		int64_t		kill_at = atomic_load(&orders->kill_at);
 		int64_t		late = patience(end_at, kill_at);
-		int64_t		now = now_ms();
+		int64_t		now = dlock_now();
 		int64_t		next = -1;
 		struct pollfd fd = {.fd = pipe_end,.events = POLLIN};
 		int			ready;
@@ -112,9 +110,7 @@ guard_main(int pipe_end)
 		else
 			next = (group == asked ? kill_at : end_at) + late;
 
-		ready = poll(&fd, 1, next < 0 ? -1 :
-					 next <= now ? 0 :
-					 next - now > 60000 ? 60000 : (int) (next - now));
+		ready = poll(&fd, 1, next < 0 ? -1 : dlock_poll_timeout(next, now));
 		if (ready > 0)
 		{
 			char		wakeup[64];

@@ -64,7 +64,7 @@ escaped(Text *json, const char *string)
 static void
 before(Text *json, const char *name)
 {
-	if (json->length > 0 && strchr("[{\n", json->data[json->length - 1]) == NULL)
+	if (json->len > 0 && strchr("[{\n", json->data[json->len - 1]) == NULL)
 		text_add(json, ",");
 	if (name != NULL)
 	{

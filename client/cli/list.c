@@ -30,7 +30,7 @@ like_pattern(const char *glob)
 			text_add_bytes(&like, glob, 1);
 		}
 	}
-	return like.data;
+	return text_take(&like);
 }
 
 static int
@@ -190,6 +190,16 @@ duration_string(int64_t ms, Text *buffer)
 	text_clear(buffer);
 	text_duration(buffer, ms);
 	return buffer->data;
+}
+
+/* The wall clock, which is only shown. */
+int64_t
+unix_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 static void

@@ -4,68 +4,76 @@
  */
 #include "cli.h"
 #include "child.h"
+#include "times.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum
+/* Options without a short form have a number from here on: their row. */
+#define FIRST_LONG 256
+
+typedef enum
 {
-	OPT_TTL = 256,
-	OPT_WAIT,
-	OPT_VALUE,
-	OPT_PRIORITY,
-	OPT_CLEANUP,
-	OPT_FORCE,
-	OPT_OWNER,
-	OPT_KILL_AFTER,
-	OPT_ON_PREEMPT,
-	OPT_ONCE,
-	OPT_OBSERVE,
-	OPT_REASON,
-	OPT_SORT,
-	OPT_WAITERS,
-	OPT_LIMIT,
-	OPT_INTERVAL,
-	OPT_COUNT,
-	OPT_UNTIL_FREE,
-	OPT_JSON,
-	OPT_QUIET,
-	OPT_TIMEOUT,
-	OPT_HELP
+	STRING,
+	FLAG,
+	DURATION,					/* or 0 */
+	POSITIVE_DURATION,
+	NUMBER,						/* from low on */
+	SPECIAL						/* has its own function */
+} Kind;
+
+typedef struct
+{
+	const char *name;
+	char		letter;			/* the short form, or 0 */
+	Kind		kind;
+	size_t		offset;			/* of its field in Options */
+	int64_t		low;
+	void		(*take) (const char *arg, Options *options);
+} OptionRow;
+
+static void take_wait(const char *arg, Options *options);
+static void take_owner(const char *arg, Options *options);
+static void take_on_preempt(const char *arg, Options *options);
+static void take_sort(const char *arg, Options *options);
+static void take_interval(const char *arg, Options *options);
+
+#define FIELD(name) offsetof(Options, name)
+
+static const OptionRow option_rows[] = {
+	{"dbname", 'd', STRING, FIELD(dbname), 0, NULL},
+	{"host", 'h', STRING, FIELD(host), 0, NULL},
+	{"port", 'p', STRING, FIELD(port), 0, NULL},
+	{"username", 'U', STRING, FIELD(user), 0, NULL},
+	{"timeout", 0, POSITIVE_DURATION, FIELD(timeout), 0, NULL},
+	{"help", 0, FLAG, FIELD(help), 0, NULL},
+	{"ttl", 0, POSITIVE_DURATION, FIELD(ttl), 0, NULL},
+	{"wait", 0, SPECIAL, 0, 0, take_wait},
+	{"value", 0, STRING, FIELD(value), 0, NULL},
+	{"priority", 0, NUMBER, FIELD(priority), 0, NULL},
+	{"cleanup", 0, DURATION, FIELD(cleanup), 0, NULL},
+	{"force", 0, FLAG, FIELD(force), 0, NULL},
+	{"owner", 0, SPECIAL, 0, 0, take_owner},
+	{"kill-after", 0, DURATION, FIELD(kill_after), 0, NULL},
+	{"on-preempt", 0, SPECIAL, 0, 0, take_on_preempt},
+	{"once", 0, FLAG, FIELD(once), 0, NULL},
+	{"observe", 0, FLAG, FIELD(observe), 0, NULL},
+	{"reason", 0, STRING, FIELD(reason), 0, NULL},
+	{"sort", 0, SPECIAL, 0, 0, take_sort},
+	{"waiters", 0, FLAG, FIELD(waiters), 0, NULL},
+	{"limit", 0, NUMBER, FIELD(limit), 1, NULL},
+	{"interval", 0, SPECIAL, 0, 0, take_interval},
+	{"count", 0, NUMBER, FIELD(count), 1, NULL},
+	{"until-free", 0, FLAG, FIELD(until_free), 0, NULL},
+	{"json", 0, FLAG, FIELD(json), 0, NULL},
+	{"quiet", 0, FLAG, FIELD(quiet), 0, NULL},
 };
 
-static const struct option long_options[] = {
-	{"dbname", required_argument, NULL, 'd'},
-	{"host", required_argument, NULL, 'h'},
-	{"port", required_argument, NULL, 'p'},
-	{"username", required_argument, NULL, 'U'},
-	{"timeout", required_argument, NULL, OPT_TIMEOUT},
-	{"help", no_argument, NULL, OPT_HELP},
-	{"ttl", required_argument, NULL, OPT_TTL},
-	{"wait", required_argument, NULL, OPT_WAIT},
-	{"value", required_argument, NULL, OPT_VALUE},
-	{"priority", required_argument, NULL, OPT_PRIORITY},
-	{"cleanup", required_argument, NULL, OPT_CLEANUP},
-	{"force", no_argument, NULL, OPT_FORCE},
-	{"owner", required_argument, NULL, OPT_OWNER},
-	{"kill-after", required_argument, NULL, OPT_KILL_AFTER},
-	{"on-preempt", required_argument, NULL, OPT_ON_PREEMPT},
-	{"once", no_argument, NULL, OPT_ONCE},
-	{"observe", no_argument, NULL, OPT_OBSERVE},
-	{"reason", required_argument, NULL, OPT_REASON},
-	{"sort", required_argument, NULL, OPT_SORT},
-	{"waiters", no_argument, NULL, OPT_WAITERS},
-	{"limit", required_argument, NULL, OPT_LIMIT},
-	{"interval", required_argument, NULL, OPT_INTERVAL},
-	{"count", required_argument, NULL, OPT_COUNT},
-	{"until-free", no_argument, NULL, OPT_UNTIL_FREE},
-	{"json", no_argument, NULL, OPT_JSON},
-	{"quiet", no_argument, NULL, OPT_QUIET},
-	{NULL, 0, NULL, 0}
-};
+#define OPTIONS ((int) (sizeof(option_rows) / sizeof(option_rows[0])))
 
 CommandId
 parse_command(const char *name)
@@ -114,98 +122,112 @@ number(const char *what, const char *string, int64_t low, int64_t high)
 }
 
 static void
-take_option(int c, const char *name, const char *arg, Options *options)
+take_wait(const char *arg, Options *options)
 {
-	switch (c)
+	options->wait_given = true;
+	options->wait = strcmp(arg, "forever") == 0 ? -1 : duration("wait", arg);
+}
+
+static void
+take_owner(const char *arg, Options *options)
+{
+	if (*arg == '\0')
+		usage_error("--owner must not be empty");
+	options->owner = arg;
+}
+
+static void
+take_on_preempt(const char *arg, Options *options)
+{
+	options->on_preempt = strcmp(arg, "none") == 0 ? 0 : signal_number(arg);
+	if (options->on_preempt < 0)
+		usage_error("unknown signal \"%s\" for --on-preempt", arg);
+}
+
+static void
+take_sort(const char *arg, Options *options)
+{
+	if (strcmp(arg, "key") != 0 && strcmp(arg, "remaining") != 0 &&
+		strcmp(arg, "waiters") != 0 && strcmp(arg, "held") != 0)
+		usage_error("invalid order \"%s\", must be key, remaining, waiters or held", arg);
+	options->sort = arg;
+}
+
+static void
+take_interval(const char *arg, Options *options)
+{
+	options->interval = duration("interval", arg);
+	if (options->interval < MIN_INTERVAL_MS)
+		usage_error("--interval must be at least %dms", MIN_INTERVAL_MS);
+}
+
+static void
+take_option(const OptionRow *row, const char *arg, Options *options)
+{
+	char	   *field = (char *) options + row->offset;
+	char		name[32];
+
+	switch (row->kind)
 	{
-		case 'd':
-			options->dbname = arg;
+		case STRING:
+			memcpy(field, &arg, sizeof(arg));
 			break;
-		case 'h':
-			options->host = arg;
+		case FLAG:
+			*(bool *) field = true;
 			break;
-		case 'p':
-			options->port = arg;
+		case DURATION:
+			*(int64_t *) (void *) field = duration(row->name, arg);
 			break;
-		case 'U':
-			options->user = arg;
+		case POSITIVE_DURATION:
+			*(int64_t *) (void *) field = positive_duration(row->name, arg);
 			break;
-		case OPT_TIMEOUT:
-			options->timeout = positive_duration(name, arg);
+		case NUMBER:
+			snprintf(name, sizeof(name), "--%s", row->name);
+			*(int64_t *) (void *) field = number(name, arg, row->low, INT32_MAX);
 			break;
-		case OPT_TTL:
-			options->ttl = positive_duration(name, arg);
-			break;
-		case OPT_WAIT:
-			options->wait_given = true;
-			options->wait = strcmp(arg, "forever") == 0 ? -1 :
-				duration(name, arg);
-			break;
-		case OPT_VALUE:
-			options->value = arg;
-			break;
-		case OPT_PRIORITY:
-			options->priority = number("--priority", arg, 0, INT32_MAX);
-			break;
-		case OPT_CLEANUP:
-			options->cleanup = duration(name, arg);
-			break;
-		case OPT_FORCE:
-			options->force = true;
-			break;
-		case OPT_OWNER:
-			if (*arg == '\0')
-				usage_error("--owner must not be empty");
-			options->owner = arg;
-			break;
-		case OPT_KILL_AFTER:
-			options->kill_after = duration(name, arg);
-			break;
-		case OPT_ON_PREEMPT:
-			options->on_preempt = strcmp(arg, "none") == 0 ? 0 :
-				signal_number(arg);
-			if (options->on_preempt < 0)
-				usage_error("unknown signal \"%s\" for --%s", arg, name);
-			break;
-		case OPT_ONCE:
-			options->once = true;
-			break;
-		case OPT_OBSERVE:
-			options->observe = true;
-			break;
-		case OPT_REASON:
-			options->reason = arg;
-			break;
-		case OPT_SORT:
-			if (strcmp(arg, "key") != 0 && strcmp(arg, "remaining") != 0 &&
-				strcmp(arg, "waiters") != 0 && strcmp(arg, "held") != 0)
-				usage_error("invalid order \"%s\", must be key, remaining, waiters or held", arg);
-			options->sort = arg;
-			break;
-		case OPT_WAITERS:
-			options->waiters = true;
-			break;
-		case OPT_LIMIT:
-			options->limit = number("--limit", arg, 1, INT32_MAX);
-			break;
-		case OPT_INTERVAL:
-			options->interval = duration(name, arg);
-			if (options->interval < 100)
-				usage_error("--interval must be at least 100ms");
-			break;
-		case OPT_COUNT:
-			options->count = number("--count", arg, 1, INT32_MAX);
-			break;
-		case OPT_UNTIL_FREE:
-			options->until_free = true;
-			break;
-		case OPT_JSON:
-			options->json = true;
-			break;
-		case OPT_QUIET:
-			is_quiet = true;
+		case SPECIAL:
+			row->take(arg, options);
 			break;
 	}
+}
+
+/* The row of what getopt_long() returned, or NULL. */
+static const OptionRow *
+find_row(int c)
+{
+	int			i;
+
+	if (c >= FIRST_LONG)
+		return &option_rows[c - FIRST_LONG];
+	for (i = 0; i < OPTIONS; i++)
+		if (c == option_rows[i].letter)
+			return &option_rows[i];
+	return NULL;
+}
+
+/* The table as getopt_long() wants it. */
+static void
+make_long_options(struct option *to)
+{
+	int			i;
+
+	memset(to, 0, (OPTIONS + 1) * sizeof(*to));
+	for (i = 0; i < OPTIONS; i++)
+	{
+		const OptionRow *row = &option_rows[i];
+
+		to[i].name = row->name;
+		to[i].has_arg = row->kind == FLAG ? no_argument : required_argument;
+		to[i].val = row->letter != 0 ? row->letter : FIRST_LONG + i;
+	}
+}
+
+/* Connection options and --help belong to every command. */
+static bool
+is_common(const OptionRow *row)
+{
+	return row->letter != 0 || strcmp(row->name, "timeout") == 0 ||
+		strcmp(row->name, "help") == 0;
 }
 
 static bool
@@ -269,6 +291,57 @@ check_options(CommandId id, Options *options)
 		usage_error("--kill-after must not be more than a quarter of --ttl");
 }
 
+static void
+show_help_and_exit(CommandId id)
+{
+	show_help(id);
+	exit(close_output(0));
+}
+
+/*
+ * Options and arguments in the order in which they come: the second argument
+ * of exec is where the command starts.
+ */
+static void
+scan(CommandId id, int argc, char **argv, Options *options)
+{
+	struct option long_options[OPTIONS + 1];
+
+	make_long_options(long_options);
+	opterr = 0;
+	for (;;)
+	{
+		int			place = optind;
+		int			c = getopt_long(argc, argv, "-:d:h:p:U:", long_options, NULL);
+		const OptionRow *row;
+
+		if (c == -1)
+			return;
+		if (c == 1)
+		{
+			if (runs_command(id) && options->key != NULL)
+			{
+				optind--;
+				return;
+			}
+			take_positional(id, optarg, options);
+			continue;
+		}
+		if (c == ':')
+			usage_error("option \"%s\" needs an argument", argv[optind - 1]);
+		if (c == '?' && strcmp(argv[place], "-?") == 0)
+			show_help_and_exit(id);
+		row = find_row(c);
+		if (c == '?' || row == NULL)
+			usage_error("unknown option \"%s\"", argv[place]);
+		if (!is_common(row) && !option_allowed(id, row->name))
+			usage_error("\"dlock %s\" has no option --%s", command_name(id), row->name);
+		take_option(row, optarg, options);
+		if (options->help)
+			show_help_and_exit(id);
+	}
+}
+
 void
 parse_options(CommandId id, int argc, char **argv, Options *options)
 {
@@ -276,45 +349,11 @@ parse_options(CommandId id, int argc, char **argv, Options *options)
 	options->cleanup = -1;
 	options->kill_after = -1;
 	options->on_preempt = SIGTERM;
-	options->interval = 2000;
+	options->interval = DEFAULT_INTERVAL_MS;
 	if (id == CMD_ELECT)
 		options->wait = -1;
 
-	opterr = 0;
-	for (;;)
-	{
-		int			which = -1;
-		int			place = optind;
-		int			c = getopt_long(argc, argv, "-:d:h:p:U:", long_options,
-									&which);
-		const char *name = which >= 0 ? long_options[which].name : NULL;
-
-		if (c == -1)
-			break;
-		if (c == 1)
-		{
-			/* in order: the second one of exec is where the command starts */
-			if (runs_command(id) && options->key != NULL)
-			{
-				optind--;
-				break;
-			}
-			take_positional(id, optarg, options);
-			continue;
-		}
-		if (c == ':')
-			usage_error("option \"%s\" needs an argument", argv[optind - 1]);
-		if (c == OPT_HELP || (c == '?' && strcmp(argv[place], "-?") == 0))
-		{
-			show_help(id);
-			exit(close_output(0));
-		}
-		if (c == '?')
-			usage_error("unknown option \"%s\"", argv[place]);
-		if (c > 255 && c != OPT_TIMEOUT && !option_allowed(id, name))
-			usage_error("\"dlock %s\" has no option --%s", command_name(id), name);
-		take_option(c, name, optarg, options);
-	}
+	scan(id, argc, argv, options);
 	for (; optind < argc; optind++)
 	{
 		if (runs_command(id) && options->key != NULL)
@@ -324,6 +363,7 @@ parse_options(CommandId id, int argc, char **argv, Options *options)
 		}
 		take_positional(id, argv[optind], options);
 	}
+	is_quiet = options->quiet;
 	take_environment(id, options);
 	check_options(id, options);
 }

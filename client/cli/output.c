@@ -55,8 +55,8 @@ write_failed(int code)
 bool
 finish_output(Text *out)
 {
-	if (write_error == 0 && out->length > 0 &&
-		(fwrite(out->data, 1, out->length, stdout) != out->length ||
+	if (write_error == 0 && out->len > 0 &&
+		(fwrite(out->data, 1, out->len, stdout) != out->len ||
 		 fflush(stdout) != 0))
 		write_failed(errno);
 	text_free(out);

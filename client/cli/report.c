@@ -123,6 +123,14 @@ usage_error(const char *format,...)
 	exit(EXIT_USAGE);
 }
 
+void
+out_of_memory(void)
+{
+	/* error() would need some */
+	fputs("dlock: error: out of memory\n", stderr);
+	exit(EXIT_INTERNAL);
+}
+
 void *
 allocate(size_t size)
 {
@@ -135,11 +143,7 @@ reallocate(void *old, size_t size)
 	void	   *new = realloc(old, size > 0 ? size : 1);
 
 	if (new == NULL)
-	{
-		/* error() would need some */
-		fputs("dlock: error: out of memory\n", stderr);
-		exit(EXIT_INTERNAL);
-	}
+		out_of_memory();
 	return new;
 }
 

@@ -305,7 +305,7 @@ literal_pattern(const char *key)
 			text_add(&pattern, "\\");
 		text_add_bytes(&pattern, key, 1);
 	}
-	return pattern.data;
+	return text_take(&pattern);
 }
 
 int

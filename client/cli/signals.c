@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
 
 static const struct
@@ -38,15 +37,6 @@ static const struct
 static int	news[2] = {-1, -1};
 static int	input = -1;			/* poll() passes over negative ones */
 static struct sigaction old_pipe;
-
-int64_t
-now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
 
 /* Also called by handlers.  A full pipe has enough to wake us up. */
 void
@@ -113,14 +103,14 @@ news_wait(int64_t until)
 			{.fd = news[0],.events = POLLIN},
 			{.fd = input,.events = POLLIN}
 		};
-		int64_t		left = until - now_ms();
+		int			left = dlock_poll_timeout(until, dlock_now());
 		ssize_t		got = read(news[0], &byte, 1);
 
 		if (got == 1)
 			return byte;
-		if (left <= 0)
+		if (left == 0)
 			return NEWS_NONE;
-		if (poll(fds, 2, left > 60000 ? 60000 : (int) left) > 0 &&
+		if (poll(fds, 2, left) > 0 &&
 			fds[1].revents != 0)
 			return NEWS_INPUT;
 	}

@@ -220,10 +220,10 @@ add_cell(Text *out, bool right, const char *string, Colour colour, int width,
 	padding = width > used ? width - used : 0;
 	if (right)
 		text_format(out, "%*s", padding, "");
-	if (colour != PLAIN && cell.length > 0)
+	if (colour != PLAIN && cell.len > 0)
 		text_add(out, colour_code(colour));
 	text_add(out, cell.data);
-	if (colour != PLAIN && cell.length > 0)
+	if (colour != PLAIN && cell.len > 0)
 		text_add(out, colour_code(PLAIN));
 	text_format(out, "%*s", right ? 2 : padding + 2, "");
 	text_free(&cell);
@@ -232,8 +232,8 @@ add_cell(Text *out, bool right, const char *string, Colour colour, int width,
 static void
 end_line(Text *out)
 {
-	while (out->length > 0 && out->data[out->length - 1] == ' ')
-		out->data[--out->length] = '\0';
+	while (out->len > 0 && out->data[out->len - 1] == ' ')
+		out->data[--out->len] = '\0';
 	text_add(out, "\n");
 }
 

@@ -9,17 +9,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void
+begin(Text *to)
+{
+	if (to->data == NULL)
+		initPQExpBuffer(to);
+}
+
+static void
+check(const Text *to)
+{
+	if (PQExpBufferBroken(to))
+		out_of_memory();
+}
+
 void
 text_add_bytes(Text *to, const char *bytes, size_t length)
 {
-	if (to->length + length + 1 > to->size)
-	{
-		to->size = (to->length + length + 1) * 2;
-		to->data = reallocate(to->data, to->size);
-	}
-	memcpy(to->data + to->length, bytes, length);
-	to->length += length;
-	to->data[to->length] = '\0';
+	begin(to);
+	appendBinaryPQExpBuffer(to, bytes, length);
+	check(to);
 }
 
 void
@@ -38,41 +47,52 @@ text_format(Text *to, const char *format,...)
 	va_end(args);
 }
 
+/* libpq does not export a function that takes a va_list. */
 void
 text_vformat(Text *to, const char *format, va_list args)
 {
 	va_list		again;
-	char		small[256];
 	int			needed;
 
+	begin(to);
+	check(to);
 	va_copy(again, args);
-	needed = vsnprintf(small, sizeof(small), format, args);
-	if (needed >= 0 && (size_t) needed < sizeof(small))
-		text_add_bytes(to, small, (size_t) needed);
-	else if (needed >= 0)
+	needed = vsnprintf(to->data + to->len, to->maxlen - to->len, format, args);
+	if (needed >= 0 && (size_t) needed >= to->maxlen - to->len)
 	{
-		char	   *large = reallocate(NULL, (size_t) needed + 1);
-
-		vsnprintf(large, (size_t) needed + 1, format, again);
-		text_add_bytes(to, large, (size_t) needed);
-		free(large);
+		enlargePQExpBuffer(to, (size_t) needed);
+		check(to);
+		needed = vsnprintf(to->data + to->len, to->maxlen - to->len, format, again);
 	}
+	if (needed > 0)
+		to->len += (size_t) needed;
+	to->data[to->len] = '\0';
 	va_end(again);
 }
 
 void
 text_clear(Text *to)
 {
-	text_add_bytes(to, "", 0);
-	to->length = 0;
-	to->data[0] = '\0';
+	begin(to);
+	resetPQExpBuffer(to);
+	check(to);
 }
 
 void
 text_free(Text *to)
 {
-	free(to->data);
+	termPQExpBuffer(to);
 	memset(to, 0, sizeof(*to));
+}
+
+/* Its contents, to be freed with free(). */
+char *
+text_take(Text *from)
+{
+	char	   *string = copy_string(from->data != NULL ? from->data : "");
+
+	text_free(from);
+	return string;
 }
 
 /*

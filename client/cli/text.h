@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "buffer.h"
+
 #if defined(__GNUC__)
 #define pg_like_printf(f, a) __attribute__((format(printf, f, a)))
 #define never_returns __attribute__((noreturn))
@@ -27,6 +29,7 @@ extern void notice(const char *format,...) pg_like_printf(1, 2);
 extern void detail(const char *format,...) pg_like_printf(1, 2);
 extern void hint(const char *format,...) pg_like_printf(1, 2);
 extern void usage_error(const char *format,...) pg_like_printf(1, 2) never_returns;
+extern void out_of_memory(void) never_returns;
 extern void *allocate(size_t size);
 extern void *reallocate(void *old, size_t size);
 extern char *copy_string(const char *string);
@@ -48,13 +51,11 @@ typedef enum
 extern bool colours_on(FILE *file);
 extern const char *colour_code(Colour colour);
 
-/* text.c: a string that grows */
-typedef struct
-{
-	char	   *data;
-	size_t		length;
-	size_t		size;
-} Text;
+/*
+ * text.c: libpq's string that grows.  Filled with zeros it is an empty one whose
+ * data is still NULL.  Where memory runs out, the functions end the program.
+ */
+typedef PQExpBufferData Text;
 
 extern void text_add(Text *to, const char *string);
 extern void text_add_bytes(Text *to, const char *bytes, size_t length);
@@ -62,6 +63,7 @@ extern void text_format(Text *to, const char *format,...) pg_like_printf(2, 3);
 extern void text_vformat(Text *to, const char *format, va_list args);
 extern void text_clear(Text *to);
 extern void text_free(Text *to);
+extern char *text_take(Text *from);
 
 extern bool parse_duration(const char *string, int64_t *ms);
 extern void text_duration(Text *to, int64_t ms);

@@ -7,15 +7,13 @@
  */
 #include "cli.h"
 #include "child.h"
+#include "times.h"
 #include "top.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define FADE_MS 60000.0
-#define MAX_ANSWER_MS 3000
 
 static void
 look_at_terminal(Top *top)
@@ -48,7 +46,7 @@ forget_seen(Top *top)
 static void
 count_changes(Top *top, List *list)
 {
-	int64_t		now = now_ms();
+	int64_t		now = dlock_now();
 	double		kept = 1.0 - (double) (now - top->seen_at) / FADE_MS;
 	Seen	   *seen = allocate((list->count + 1) * sizeof(Seen));
 	size_t		i;
@@ -138,11 +136,11 @@ take_key(Top *top, int key, bool *look)
 			top->first = 0;
 			break;
 		case '+':
-			if (top->options.interval < 60000)
+			if (top->options.interval < MAX_INTERVAL_MS)
 				top->options.interval *= 2;
 			break;
 		case '-':
-			if (top->options.interval >= 200)
+			if (top->options.interval >= 2 * MIN_INTERVAL_MS)
 				top->options.interval /= 2;
 			break;
 		case 'j':
@@ -244,7 +242,7 @@ live(Top *top, dlock_handle *handle)
 							  &err);
 			if (status == DLOCK_OK)
 				count_changes(top, &list);
-			looked_at = now_ms();
+			looked_at = dlock_now();
 			look = false;
 		}
 		look_at_terminal(top);

@@ -5,7 +5,6 @@
 #include "cli.h"
 
 #include <string.h>
-#include <time.h>
 
 /* Continued lines are indented, so that each change starts at the margin. */
 #define INDENT 4
@@ -14,11 +13,8 @@ static bool
 print_change(const Options *options, int64_t version, const dlock_info *info)
 {
 	Text		line = {0};
-	struct timespec now;
-	int64_t		now_unix;
+	int64_t		now_unix = unix_now_ms();
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	now_unix = (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
 	if (options->json)
 	{
 		Entry		entry = {.key = options->key,.info = info};

@@ -1,31 +1,29 @@
 /*-------------------------------------------------------------------------
  *
  * driver.c
- *	  libdlock on a leash: commands come in by lines, answers go out.
+ *	  libdlock by commands: one line in, one line out.
  *
  * For the TAP tests.  A line is words with tabs between: a command and its
  * arguments, "name=value" for options.  The answer is one line "= status ...";
- * events are lines "! event key ..." at any time.  A lock goes by its key.
+ * events are lines "! event key ..." at any time.  A lock is named by its key.
+ * The commands are in a table at the end; those that make many calls are in
+ * scenarios.c.
  *
  *-------------------------------------------------------------------------
  */
-#include <dirent.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "dlock.h"
+#include "driver.h"
 
 #define MAX_LOCKS 5000
 #define MAX_WORDS 20
 
-static dlock_handle *handle;
+dlock_handle *handle;
 static dlock_lock *locks[MAX_LOCKS];
 static pthread_mutex_t output = PTHREAD_MUTEX_INITIALIZER;
 static bool release_in_callback;
@@ -123,7 +121,7 @@ slot_of(const char *key)
 	return -1;
 }
 
-static void
+void
 keep(dlock_lock *lock)
 {
 	for (int i = 0; i < MAX_LOCKS && lock != NULL; i++)
@@ -134,267 +132,163 @@ keep(dlock_lock *lock)
 		}
 }
 
-/* Many locks at a time: key0, key1, ... */
-static dlock_status
-many(const char *key, int64_t count, const dlock_options *options, dlock_error *err)
+/* A command and everything that it may use. */
+typedef struct
 {
-	for (int64_t i = 0; i < count; i++)
-	{
-		char		name[200];
-		dlock_lock *lock;
-		dlock_status status;
+	char	  **words;
+	int			n;
+	const char *key;			/* the first argument, or "" */
+	int			slot;			/* of the lock of that key, or -1 */
+	dlock_lock *lock;
+	int64_t		timeout;
+	int64_t		version;
+	const char *owner;
+	dlock_options options;
+	char		more[3000];		/* the answer behind its status */
+	dlock_error err;
+} Line;
 
-		snprintf(name, sizeof(name), "%s%lld", key, (long long) i);
-		status = dlock_acquire(handle, name, options, &lock, err);
-		if (status != DLOCK_OK)
-			return status;
-		keep(lock);
-	}
-	return DLOCK_OK;
+static const char *
+text_of(const Line *line, const char *name)
+{
+	return option(line->words, line->n, name);
 }
 
 static int64_t
-owned(void)
+number_of(const Line *line, const char *name, int64_t otherwise)
 {
-	int64_t		n = 0;
-
-	for (int i = 0; i < MAX_LOCKS; i++)
-		n += locks[i] != NULL && dlock_is_owner(locks[i]);
-	return n;
+	return number(line->words, line->n, name, otherwise);
 }
 
-/* Release while a renewal is under way: nothing may be left behind. */
+#define MORE(line, ...) snprintf((line)->more, sizeof((line)->more), __VA_ARGS__)
+
+/*
+ * Handles
+ */
+
 static dlock_status
-race(const char *key, int64_t rounds, const dlock_options *options,
-	 int64_t *bad, int64_t *expired, dlock_error *err)
+do_open(Line *line)
 {
-	*bad = 0;
-	*expired = 0;
-	for (int64_t i = 0; i < rounds; i++)
-	{
-		dlock_lock *lock;
-		int64_t		last;
-		dlock_status status = dlock_acquire(handle, key, options, &lock, err);
+	dlock_open_options options;
 
-		if (status != DLOCK_OK)
-			return status;
-		last = dlock_version(lock);
-		/* at any moment of the period, which is a third of the TTL */
-		if (i % 4 != 0)
-		{
-			struct timespec ts = {0, (long) (i * 7919 % (options->ttl_ms * 2 / 3)) * 1000000};
+	dlock_open_options_init(&options);
+	options.timeout_ms = number_of(line, "timeout", options.timeout_ms);
+	options.ttl_ms = number_of(line, "ttl", options.ttl_ms);
+	options.callback = on_event;
+	release_in_callback = number_of(line, "nested", 0) != 0;
+	close_in_callback = number_of(line, "close", 0) != 0;
+	return dlock_open(line->key, &options, &handle, &line->err);
+}
 
-			nanosleep(&ts, NULL);
-		}
-		/* on a slow machine it may be gone */
-		status = dlock_release(lock, -1, err);
-		if (status == DLOCK_NOT_HELD)
-			(*expired)++;
-		else if (status != DLOCK_OK)
-			return status;
-		if (dlock_is_owner(lock))
-			(*bad)++;
-		if (dlock_check(lock, -1, err) != DLOCK_NOT_HELD)
-			(*bad)++;
-		if (dlock_check_key(handle, key, last, NULL, -1, err) != DLOCK_NOT_HELD)
-			(*bad)++;
-		dlock_free(lock);
-	}
+static dlock_status
+do_close(Line *line)
+{
+	(void) line;
+	memset(locks, 0, sizeof(locks));
+	dlock_close(handle);
+	handle = NULL;
 	return DLOCK_OK;
 }
 
-/* A handle each time: what a program does that runs for a moment. */
+/* A callback has closed the handle, before it told us. */
 static dlock_status
-cycle(const char *conninfo, const char *key, int64_t rounds, int64_t hold,
-	  const dlock_options *options, dlock_error *err)
+do_forget(Line *line)
 {
-	dlock_status status = DLOCK_OK;
+	(void) line;
+	pthread_mutex_lock(&output);
+	memset(locks, 0, sizeof(locks));
+	handle = NULL;
+	pthread_mutex_unlock(&output);
+	return DLOCK_OK;
+}
 
-	for (int64_t i = 0; i < rounds && status == DLOCK_OK; i++)
-	{
-		dlock_handle *own;
-		dlock_lock *lock = NULL;
+static dlock_status
+do_ping(Line *line)
+{
+	return dlock_ping(handle, line->timeout, &line->err);
+}
 
-		status = dlock_open(conninfo, NULL, &own, err);
-		if (status == DLOCK_OK)
-			status = dlock_acquire(own, key, options, &lock, err);
-		/* at any moment of what the renewal thread does */
-		if (hold > 0)
-		{
-			struct timespec ts = {0, (long) (i * 7919 % hold) * 1000000};
+/*
+ * Locks
+ */
 
-			nanosleep(&ts, NULL);
-		}
-		if (status == DLOCK_OK)
-			status = dlock_release(lock, -1, err);
-		if (i % 2 == 0)
-			dlock_free(lock);
-		dlock_close(own);
-	}
+static dlock_status
+granted(Line *line, dlock_status status)
+{
+	keep(line->lock);
+	if (line->lock != NULL)
+		MORE(line, "version=%lld ttl=%lld left=%lld owner=%s",
+			 (long long) dlock_version(line->lock), (long long) dlock_ttl_ms(line->lock),
+			 (long long) dlock_left_ms(line->lock), dlock_owner(line->lock));
 	return status;
 }
 
-/* Sockets that this process has open. */
-static int
-sockets(void)
+static dlock_status
+do_acquire(Line *line)
 {
-	DIR		   *dir = opendir("/proc/self/fd");
-	struct dirent *entry;
-	int			n = 0;
-
-	while (dir != NULL && (entry = readdir(dir)) != NULL)
-	{
-		struct stat st;
-
-		if (fstat(atoi(entry->d_name), &st) == 0 && S_ISSOCK(st.st_mode))
-			n++;
-	}
-	if (dir != NULL)
-		closedir(dir);
-	return n;
+	return granted(line, dlock_acquire(handle, line->key, &line->options, &line->lock,
+									   &line->err));
 }
 
-/* What a child may do with the handle and a lock of its parent. */
-static void
-child_main(dlock_lock *lock, int to)
+static dlock_status
+do_campaign(Line *line)
 {
-	char		said[1000];
-	dlock_error err;
-	dlock_lock *another = NULL;
-	dlock_info *info = NULL;
-	dlock_options options;
-	int64_t		version = 0;
-	size_t		len;
-	int			before = sockets();
-
-	dlock_options_init(&options);
-	len = (size_t) snprintf(said, sizeof(said),
-							"acquire=%s campaign=%s ping=%s info=%s watch=%s release_key=%s release=%s refresh=%s check=%s"
-							" owner=%d left=%lld reason=%s ttl=%lld version=%d",
-							dlock_status_name(dlock_acquire(handle, "child", &options, &another, &err)),
-							dlock_status_name(dlock_campaign(handle, "child", &options, &another, &err)),
-							dlock_status_name(dlock_ping(handle, 0, &err)),
-							dlock_status_name(dlock_get_info(handle, dlock_key(lock), 0, &info, &err)),
-							dlock_status_name(dlock_watch(handle, dlock_key(lock), &version, 0, &err)),
-							dlock_status_name(dlock_release_key(handle, dlock_key(lock), dlock_version(lock), NULL, 0, &err)),
-							dlock_status_name(dlock_release(lock, 0, &err)),
-							dlock_status_name(dlock_refresh(lock, 0, 0, &err)),
-							dlock_status_name(dlock_check(lock, 0, &err)),
-							dlock_is_owner(lock), (long long) dlock_left_ms(lock),
-							dlock_reason_name(dlock_lost_reason(lock)),
-							(long long) dlock_ttl_ms(lock), dlock_version(lock) > 0);
-	dlock_free(lock);
-	dlock_close(handle);
-	len += (size_t) snprintf(said + len, sizeof(said) - len, " sockets=%d-%d said=%s",
-							 before > 0, sockets(), strstr(err.message, "fork") != NULL ? "fork" : "nothing");
-	if (write(to, said, len) < 0)
-		_exit(1);
+	return granted(line, dlock_campaign(handle, line->key, &line->options, &line->lock,
+										&line->err));
 }
 
-static void
-forked(dlock_lock *lock, char *more, size_t size)
+static dlock_status
+do_release(Line *line)
 {
-	int			ends[2];
-	ssize_t		n;
-	pid_t		pid;
-
-	if (pipe(ends) != 0 || (pid = fork()) < 0)
-		abort();
-	if (pid == 0)
-	{
-		child_main(lock, ends[1]);
-		_exit(0);
-	}
-	close(ends[1]);
-	n = read(ends[0], more, size - 1);
-	more[n > 0 ? n : 0] = '\0';
-	close(ends[0]);
-	waitpid(pid, NULL, 0);
+	return dlock_release(line->lock, line->timeout, &line->err);
 }
 
-typedef struct Worker
+static dlock_status
+do_resign(Line *line)
 {
-	pthread_t	thread;
-	int			number;
-	int			rounds;
-	int			bad;
-} Worker;
-
-/* A counter that only the lock protects; the sanitizer sees to it. */
-static int64_t shared_counter;
-
-static void *
-worker_main(void *arg)
-{
-	Worker	   *worker = arg;
-
-	for (int i = 0; i < worker->rounds; i++)
-	{
-		dlock_options options;
-		dlock_lock *lock = NULL;
-		dlock_info *info = NULL;
-		dlock_error err;
-		char		key[50];
-
-		dlock_options_init(&options);
-		options.wait_ms = 60000;
-		options.value = "worker";
-		if (dlock_acquire(handle, "workers", &options, &lock, &err) != DLOCK_OK)
-		{
-			worker->bad++;
-			continue;
-		}
-		__atomic_fetch_add(&shared_counter, 1, __ATOMIC_RELAXED);
-		if (dlock_refresh(lock, 0, -1, &err) != DLOCK_OK ||
-			dlock_check(lock, -1, &err) != DLOCK_OK ||
-			dlock_get_info(handle, "workers", -1, &info, &err) != DLOCK_OK ||
-			info->version != dlock_version(lock))
-			worker->bad++;
-		dlock_info_free(info);
-		if (dlock_release(lock, -1, &err) != DLOCK_OK)
-			worker->bad++;
-		dlock_free(lock);
-
-		/* one that nobody else wants, renewed quickly */
-		snprintf(key, sizeof(key), "own %d", worker->number);
-		options.wait_ms = 0;
-		options.ttl_ms = 3000;
-		options.renew = 1;
-		if (dlock_acquire(handle, key, &options, &lock, &err) != DLOCK_OK)
-		{
-			worker->bad++;
-			continue;
-		}
-		if (i % 3 != 0 && dlock_release(lock, -1, &err) != DLOCK_OK)
-			worker->bad++;
-		if (i % 3 == 0 && dlock_release_key(handle, key, dlock_version(lock), NULL, -1, &err) != DLOCK_OK)
-			worker->bad++;
-		dlock_free(lock);
-	}
-	return NULL;
+	return dlock_resign(line->lock, line->timeout, &line->err);
 }
 
-static int64_t
-work(int64_t threads, int64_t rounds)
+static dlock_status
+do_refresh(Line *line)
 {
-	Worker	   *workers = calloc((size_t) threads, sizeof(Worker));
-	int64_t		bad = 0;
-
-	for (int64_t i = 0; i < threads; i++)
-	{
-		workers[i].number = (int) i;
-		workers[i].rounds = (int) rounds;
-		if (pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]) != 0)
-			abort();
-	}
-	for (int64_t i = 0; i < threads; i++)
-	{
-		pthread_join(workers[i].thread, NULL);
-		bad += workers[i].bad;
-	}
-	free(workers);
-	return bad;
+	return dlock_refresh(line->lock, line->options.ttl_ms, line->timeout, &line->err);
 }
+
+static dlock_status
+do_check(Line *line)
+{
+	return dlock_check(line->lock, line->timeout, &line->err);
+}
+
+static dlock_status
+do_state(Line *line)
+{
+	MORE(line, "owner=%d left=%lld reason=%s version=%lld",
+		 dlock_is_owner(line->lock), (long long) dlock_left_ms(line->lock),
+		 dlock_reason_name(dlock_lost_reason(line->lock)),
+		 (long long) dlock_version(line->lock));
+	return DLOCK_OK;
+}
+
+static dlock_status
+do_free(Line *line)
+{
+	locks[line->slot] = NULL;
+	dlock_free(line->lock);
+	return DLOCK_OK;
+}
+
+static dlock_status
+do_fork(Line *line)
+{
+	forked(line->lock, line->more, sizeof(line->more));
+	return DLOCK_OK;
+}
+
+/*
+ * Keys
+ */
 
 static void
 show_info(const dlock_info *info, char *more, size_t size)
@@ -410,166 +304,224 @@ show_info(const dlock_info *info, char *more, size_t size)
 			 (int) info->requestor_priority, info->requestor_left_ms > 0);
 }
 
-/* Commands that name a key and need no lock of ours. */
-static bool
-key_command(char **words, int n, char *more, size_t size, dlock_status *status, dlock_error *err)
+static dlock_status
+shown(Line *line, dlock_status status, dlock_info *info)
 {
-	const char *command = words[0];
-	const char *key = n > 1 ? words[1] : NULL;
-	int64_t		version = number(words, n, "version", 0);
-	int64_t		timeout = number(words, n, "timeout", -1);
-	const char *owner = option(words, n, "owner");
+	if (status == DLOCK_OK)
+		show_info(info, line->more, sizeof(line->more));
+	dlock_info_free(info);
+	return status;
+}
+
+static dlock_status
+do_info(Line *line)
+{
 	dlock_info *info = NULL;
+	dlock_status status = dlock_get_info(handle, line->key, line->timeout, &info, &line->err);
+
+	return shown(line, status, info);
+}
+
+static dlock_status
+do_observe(Line *line)
+{
+	dlock_info *info = NULL;
+	dlock_status status = dlock_observe(handle, line->key, line->version,
+										number_of(line, "wait", -1), &info, &line->err);
+
+	return shown(line, status, info);
+}
+
+static dlock_status
+do_list(Line *line)
+{
 	dlock_info *infos = NULL;
+	size_t		count = 0;
+	dlock_status status = dlock_list(handle, line->n > 1 ? line->key : NULL,
+									 number_of(line, "limit", 0), line->timeout,
+									 &infos, &count, &line->err);
+
+	MORE(line, "count=%d first=%s", (int) count, count > 0 ? infos[0].key : "-");
+	dlock_list_free(infos, count);
+	return status;
+}
+
+static dlock_status
+do_waiters(Line *line)
+{
 	dlock_waiter *waiters = NULL;
 	size_t		count = 0;
-	int64_t		expires = 0;
+	dlock_status status = dlock_list_waiters(handle, line->n > 1 ? line->key : NULL, 0,
+											 line->timeout, &waiters, &count, &line->err);
 
-	if (strcmp(command, "info") == 0)
-	{
-		*status = dlock_get_info(handle, key, timeout, &info, err);
-		if (*status == DLOCK_OK)
-			show_info(info, more, size);
-		dlock_info_free(info);
-	}
-	else if (strcmp(command, "observe") == 0)
-	{
-		*status = dlock_observe(handle, key, version, number(words, n, "wait", -1), &info, err);
-		if (*status == DLOCK_OK)
-			show_info(info, more, size);
-		dlock_info_free(info);
-	}
-	else if (strcmp(command, "list") == 0)
-	{
-		*status = dlock_list(handle, key, number(words, n, "limit", 0), timeout, &infos, &count, err);
-		snprintf(more, size, "count=%d first=%s", (int) count, count > 0 ? infos[0].key : "-");
-		dlock_list_free(infos, count);
-	}
-	else if (strcmp(command, "waiters") == 0)
-	{
-		*status = dlock_list_waiters(handle, key, 0, timeout, &waiters, &count, err);
-		snprintf(more, size, "count=%d", (int) count);
-		if (count > 0)
-			snprintf(more, size, "count=%d first=%s pid=%d priority=%d position=%d watches=%d since=%d until=%d",
-					 (int) count, waiters[0].key, waiters[0].pid != 0, (int) waiters[0].priority,
-					 (int) waiters[0].position, waiters[0].watches, waiters[0].since_ms > 0, waiters[0].until_ms > 0);
-		dlock_waiters_free(waiters, count);
-	}
-	else if (strcmp(command, "watch") == 0)
-	{
-		*status = dlock_watch(handle, key, &version, number(words, n, "wait", -1), err);
-		snprintf(more, size, "version=%lld", (long long) version);
-	}
-	else if (strcmp(command, "check_key") == 0)
-		*status = dlock_check_key(handle, key, version, owner, timeout, err);
-	else if (strcmp(command, "refresh_key") == 0)
-	{
-		*status = dlock_refresh_key(handle, key, version, owner, number(words, n, "ttl", 0),
-									timeout, &expires, err);
-		snprintf(more, size, "expires=%d", expires > 0);
-	}
-	else if (strcmp(command, "release_key") == 0)
-		*status = dlock_release_key(handle, key, version, owner, timeout, err);
-	else if (strcmp(command, "force_release") == 0)
-	{
-		*status = dlock_force_release(handle, key, option(words, n, "reason"), timeout, &version, err);
-		snprintf(more, size, "version=%lld", (long long) version);
-	}
-	else
-		return false;
-	return true;
+	MORE(line, "count=%d", (int) count);
+	if (count > 0)
+		MORE(line, "count=%d first=%s pid=%d priority=%d position=%d watches=%d since=%d until=%d",
+			 (int) count, waiters[0].key, waiters[0].pid != 0, (int) waiters[0].priority,
+			 (int) waiters[0].position, waiters[0].watches, waiters[0].since_ms > 0,
+			 waiters[0].until_ms > 0);
+	dlock_waiters_free(waiters, count);
+	return status;
 }
+
+static dlock_status
+do_watch(Line *line)
+{
+	dlock_status status = dlock_watch(handle, line->key, &line->version,
+									  number_of(line, "wait", -1), &line->err);
+
+	MORE(line, "version=%lld", (long long) line->version);
+	return status;
+}
+
+static dlock_status
+do_check_key(Line *line)
+{
+	return dlock_check_key(handle, line->key, line->version, line->owner, line->timeout,
+						   &line->err);
+}
+
+static dlock_status
+do_refresh_key(Line *line)
+{
+	int64_t		expires = 0;
+	dlock_status status = dlock_refresh_key(handle, line->key, line->version, line->owner,
+											number_of(line, "ttl", 0), line->timeout,
+											&expires, &line->err);
+
+	MORE(line, "expires=%d", expires > 0);
+	return status;
+}
+
+static dlock_status
+do_release_key(Line *line)
+{
+	return dlock_release_key(handle, line->key, line->version, line->owner, line->timeout,
+							 &line->err);
+}
+
+static dlock_status
+do_force_release(Line *line)
+{
+	dlock_status status = dlock_force_release(handle, line->key, text_of(line, "reason"),
+											  line->timeout, &line->version, &line->err);
+
+	MORE(line, "version=%lld", (long long) line->version);
+	return status;
+}
+
+/*
+ * Many calls; see scenarios.c
+ */
+
+static dlock_status
+do_many(Line *line)
+{
+	return many(line->key, number_of(line, "count", 0), &line->options, &line->err);
+}
+
+static dlock_status
+do_owned(Line *line)
+{
+	int64_t		n = 0;
+
+	for (int i = 0; i < MAX_LOCKS; i++)
+		n += locks[i] != NULL && dlock_is_owner(locks[i]);
+	MORE(line, "count=%lld", (long long) n);
+	return DLOCK_OK;
+}
+
+static dlock_status
+do_race(Line *line)
+{
+	int64_t		bad = 0;
+	int64_t		expired = 0;
+	dlock_status status = race(line->key, number_of(line, "count", 0), &line->options,
+							   &bad, &expired, &line->err);
+
+	MORE(line, "bad=%lld expired=%lld", (long long) bad, (long long) expired);
+	return status;
+}
+
+static dlock_status
+do_cycle(Line *line)
+{
+	return cycle(line->key, text_of(line, "key"), number_of(line, "count", 0),
+				 number_of(line, "hold", 0), &line->options, &line->err);
+}
+
+static dlock_status
+do_work(Line *line)
+{
+	int64_t		counter;
+	int64_t		bad = work(number_of(line, "threads", 4), number_of(line, "count", 0), &counter);
+
+	MORE(line, "bad=%lld counter=%lld", (long long) bad, (long long) counter);
+	return DLOCK_OK;
+}
+
+static const struct
+{
+	const char *name;
+	bool		needs_lock;
+	dlock_status (*run) (Line *line);
+}			commands[] = {
+	{"open", false, do_open},
+	{"close", false, do_close},
+	{"forget", false, do_forget},
+	{"ping", false, do_ping},
+	{"acquire", false, do_acquire},
+	{"campaign", false, do_campaign},
+	{"release", true, do_release},
+	{"resign", true, do_resign},
+	{"refresh", true, do_refresh},
+	{"check", true, do_check},
+	{"state", true, do_state},
+	{"free", true, do_free},
+	{"fork", true, do_fork},
+	{"info", false, do_info},
+	{"observe", false, do_observe},
+	{"list", false, do_list},
+	{"waiters", false, do_waiters},
+	{"watch", false, do_watch},
+	{"check_key", false, do_check_key},
+	{"refresh_key", false, do_refresh_key},
+	{"release_key", false, do_release_key},
+	{"force_release", false, do_force_release},
+	{"many", false, do_many},
+	{"owned", false, do_owned},
+	{"race", false, do_race},
+	{"cycle", false, do_cycle},
+	{"work", false, do_work},
+};
 
 static void
 obey(char **words, int n)
 {
-	const char *command = words[0];
-	const char *key = n > 1 ? words[1] : "";
-	int			slot = slot_of(key);
-	dlock_lock *lock = slot >= 0 ? locks[slot] : NULL;
-	int64_t		timeout = number(words, n, "timeout", -1);
+	static Line line;
+	size_t		count = sizeof(commands) / sizeof(commands[0]);
 	int64_t		start = now_ms();
-	int64_t		count = 0;
-	int64_t		expired = 0;
-	char		more[3000] = "";
 	dlock_status status = DLOCK_OK;
-	dlock_error err;
-	dlock_options options;
-	dlock_open_options open_options;
+	size_t		i = 0;
 
-	memset(&err, 0, sizeof(err));
-	lock_options(&options, words, n);
-	if (strcmp(command, "open") == 0)
-	{
-		dlock_open_options_init(&open_options);
-		open_options.timeout_ms = number(words, n, "timeout", open_options.timeout_ms);
-		open_options.ttl_ms = number(words, n, "ttl", open_options.ttl_ms);
-		open_options.callback = on_event;
-		release_in_callback = number(words, n, "nested", 0) != 0;
-		close_in_callback = number(words, n, "close", 0) != 0;
-		status = dlock_open(key, &open_options, &handle, &err);
-	}
-	else if (strcmp(command, "close") == 0)
-	{
-		memset(locks, 0, sizeof(locks));
-		dlock_close(handle);
-		handle = NULL;
-	}
-	else if (strcmp(command, "cycle") == 0)
-		status = cycle(key, option(words, n, "key"), number(words, n, "count", 0),
-					   number(words, n, "hold", 0), &options, &err);
-	else if (strcmp(command, "ping") == 0)
-		status = dlock_ping(handle, timeout, &err);
-	else if (strcmp(command, "acquire") == 0 || strcmp(command, "campaign") == 0)
-	{
-		status = (command[0] == 'a' ? dlock_acquire : dlock_campaign)
-			(handle, key, &options, &lock, &err);
-		keep(lock);
-		if (lock != NULL)
-			snprintf(more, sizeof(more), "version=%lld ttl=%lld left=%lld owner=%s",
-					 (long long) dlock_version(lock), (long long) dlock_ttl_ms(lock),
-					 (long long) dlock_left_ms(lock), dlock_owner(lock));
-	}
-	else if (strcmp(command, "many") == 0)
-		status = many(key, number(words, n, "count", 0), &options, &err);
-	else if (strcmp(command, "owned") == 0)
-		snprintf(more, sizeof(more), "count=%lld", (long long) owned());
-	else if (strcmp(command, "race") == 0)
-	{
-		status = race(key, number(words, n, "count", 0), &options, &count, &expired, &err);
-		snprintf(more, sizeof(more), "bad=%lld expired=%lld", (long long) count,
-				 (long long) expired);
-	}
-	else if (strcmp(command, "work") == 0)
-	{
-		count = work(number(words, n, "threads", 4), number(words, n, "count", 0));
-		snprintf(more, sizeof(more), "bad=%lld counter=%lld", (long long) count,
-				 (long long) shared_counter);
-	}
-	else if (key_command(words, n, more, sizeof(more), &status, &err))
-		;
-	else if (lock == NULL)
-		snprintf(more, sizeof(more), "what=%s", command);
-	else if (strcmp(command, "release") == 0)
-		status = dlock_release(lock, timeout, &err);
-	else if (strcmp(command, "resign") == 0)
-		status = dlock_resign(lock, timeout, &err);
-	else if (strcmp(command, "refresh") == 0)
-		status = dlock_refresh(lock, options.ttl_ms, timeout, &err);
-	else if (strcmp(command, "check") == 0)
-		status = dlock_check(lock, timeout, &err);
-	else if (strcmp(command, "state") == 0)
-		snprintf(more, sizeof(more), "owner=%d left=%lld reason=%s version=%lld",
-				 dlock_is_owner(lock), (long long) dlock_left_ms(lock),
-				 dlock_reason_name(dlock_lost_reason(lock)), (long long) dlock_version(lock));
-	else if (strcmp(command, "fork") == 0)
-		forked(lock, more, sizeof(more));
-	else if (strcmp(command, "free") == 0)
-	{
-		locks[slot] = NULL;
-		dlock_free(lock);
-	}
-	answer(status, &err, more, start);
+	memset(&line, 0, sizeof(line));
+	line.words = words;
+	line.n = n;
+	line.key = n > 1 ? words[1] : "";
+	line.slot = slot_of(line.key);
+	line.lock = line.slot >= 0 ? locks[line.slot] : NULL;
+	line.timeout = number_of(&line, "timeout", -1);
+	line.version = number_of(&line, "version", 0);
+	line.owner = text_of(&line, "owner");
+	lock_options(&line.options, words, n);
+
+	while (i < count && strcmp(commands[i].name, words[0]) != 0)
+		i++;
+	if (i == count || (commands[i].needs_lock && line.lock == NULL))
+		MORE(&line, "what=%s", words[0]);
+	else
+		status = commands[i].run(&line);
+	answer(status, &line.err, line.more, start);
 }
 
 int
@@ -593,15 +545,6 @@ main(void)
 			if (at == NULL)
 				break;
 			*at++ = '\0';
-		}
-		/* a callback has closed it */
-		if (strcmp(line, "forget") == 0)
-		{
-			/* which it did before it told us */
-			pthread_mutex_lock(&output);
-			memset(locks, 0, sizeof(locks));
-			handle = NULL;
-			pthread_mutex_unlock(&output);
 		}
 		obey(words, n);
 	}

@@ -16,7 +16,12 @@
 #include <unistd.h>
 
 #include "dlock.h"
-#include "internal.h"
+#include "clock.h"
+#include "errors.h"
+#include "events.h"
+#include "handle.h"
+#include "resolve.h"
+#include "util.h"
 
 static int	tests = 0;
 static int	failed = 0;
@@ -73,7 +78,7 @@ test_util(void)
 	char		text[11];
 	char		owner[DLOCK_OWNER_SIZE];
 	char		other[DLOCK_OWNER_SIZE];
-	DlockString string = {0};
+	PQExpBufferData string;
 	int64_t		low = 1000;
 	int64_t		high = 0;
 
@@ -84,11 +89,12 @@ test_util(void)
 	dlock_clip(text, sizeof(text), "abcdef", 3);
 	is(text, "abc", "nor is more copied than there is");
 
-	dlock_string_puts(&string, "{");
-	dlock_string_quoted(&string, "a\"b\\c, {d}");
-	dlock_string_puts(&string, "}");
+	initPQExpBuffer(&string);
+	appendPQExpBufferChar(&string, '{');
+	dlock_append_quoted(&string, "a\"b\\c, {d}");
+	appendPQExpBufferChar(&string, '}');
 	is(string.data, "{\"a\\\"b\\\\c, {d}\"}", "element of an array");
-	dlock_string_free(&string);
+	termPQExpBuffer(&string);
 
 	ok(dlock_later(DLOCK_NEVER, 5) == DLOCK_NEVER && dlock_later(5, DLOCK_NEVER) == DLOCK_NEVER &&
 	   dlock_later(5, 6) == 11, "never is the latest");

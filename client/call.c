@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * request.c
+ * call.c
  *	  One question to the server, asked until it is answered.
  *
  * Every statement of the library may be asked twice: an acquire has an owner,
@@ -14,43 +14,26 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "internal.h"
-
-#define BACKOFF_FIRST_MS 50
-#define BACKOFF_LAST_MS 1000
-
-/* between two tries that a timeout of the server ends */
-#define TIMED_OUT_MS 250
+#include "call.h"
+#include "clock.h"
+#include "constants.h"
+#include "pool.h"
+#include "sql.h"
+#include "util.h"
 
 void
-dlock_request_init(DlockRequest *request, const char *sql, int nparams,
-				   const char **params, int64_t timeout_ms)
+dlock_call_init(DlockCall *call, const char *sql, int nparams,
+				const char **params, int64_t timeout_ms)
 {
-	memset(request, 0, sizeof(*request));
-	request->sql = sql;
-	request->nparams = nparams;
-	request->params = params;
-	request->timeout_ms = timeout_ms;
-	request->until = dlock_later(dlock_now(), timeout_ms);
-}
-
-/* Let the connection go on until then at most. */
-static void
-work(DlockConn *conn, int64_t until)
-{
-	struct pollfd fd;
-	int64_t		now = dlock_now();
-	int			n;
-
-	fd.fd = dlock_conn_fd(conn, &fd.events);
-	fd.revents = 0;
-	n = poll(&fd, 1, dlock_poll_timeout(dlock_min(until, dlock_conn_until(conn)), now));
-	dlock_conn_step(conn, n > 0 ? fd.revents : 0, dlock_now());
+	memset(call, 0, sizeof(*call));
+	call->sql = sql;
+	call->nparams = nparams;
+	call->params = params;
+	call->timeout_ms = timeout_ms;
+	call->until = dlock_later(dlock_now(), timeout_ms);
 }
 
 /*
@@ -63,21 +46,21 @@ static bool
 still_there(dlock_handle *handle, DlockConn *waiting, int64_t timeout_ms,
 			dlock_error *error)
 {
-	DlockRequest probe;
+	DlockCall	probe;
 	DlockConn  *conn = dlock_pool_take(handle, false, 0);
 	bool		was_open = conn != NULL && dlock_conn_state(conn) == DLOCK_CONN_READY;
 	bool		there;
 
-	dlock_request_init(&probe, dlock_sql_probe, 0, NULL, timeout_ms);
+	dlock_call_init(&probe, dlock_sql_probe, 0, NULL, timeout_ms);
 	probe.conn = &conn;
 	probe.knocks = true;
-	there = dlock_request(handle, &probe, error) == DLOCK_OK;
+	there = dlock_call(handle, &probe, error) == DLOCK_OK;
 	if (there && !dlock_conn_same_server(conn, waiting))
 	{
 		dlock_fail(error, DLOCK_UNREACHABLE, "another server has taken over");
 		there = false;
 	}
-	dlock_answer_free(probe.answer);
+	dlock_reply_free(probe.reply);
 	if (conn != NULL && !there)
 		there = dlock_conn_found_full(conn, waiting);
 	if (was_open)
@@ -88,22 +71,22 @@ still_there(dlock_handle *handle, DlockConn *waiting, int64_t timeout_ms,
 }
 
 static void
-set_parameters(DlockRequest *request, DlockConn *conn, int64_t now,
+set_parameters(DlockCall *call, DlockConn *conn, int64_t now,
 			   char *wait, char *ttl, size_t size)
 {
-	if (request->ttl_param > 0)
+	if (call->ttl_param > 0)
 	{
-		if (*request->ttl_ms == 0)
-			*request->ttl_ms = dlock_conn_default_ttl(conn);
-		snprintf(ttl, size, "%lld ms", (long long) *request->ttl_ms);
-		request->params[request->ttl_param - 1] = ttl;
+		if (*call->ttl_ms == 0)
+			*call->ttl_ms = dlock_conn_default_ttl(conn);
+		snprintf(ttl, size, "%lld ms", (long long) *call->ttl_ms);
+		call->params[call->ttl_param - 1] = ttl;
 	}
-	if (request->wait_param > 0)
+	if (call->wait_param > 0)
 	{
 		snprintf(wait, size, "%lld ms",
-				 (long long) dlock_max(request->wait_until - now, 0));
-		request->params[request->wait_param - 1] =
-			request->wait_until == DLOCK_NEVER ? NULL : wait;
+				 (long long) dlock_max(call->wait_until - now, 0));
+		call->params[call->wait_param - 1] =
+			call->wait_until == DLOCK_NEVER ? NULL : wait;
 	}
 }
 
@@ -116,7 +99,7 @@ typedef enum Outcome
 
 /* Connect, if it is not; ANSWERED: it is, or never will be. */
 static Outcome
-connect_for(const DlockRequest *request, DlockConn *conn, int64_t *silent_until,
+connect_for(const DlockCall *call, DlockConn *conn, int64_t *silent_until,
 			dlock_error *error)
 {
 	bool		retry;
@@ -130,10 +113,10 @@ connect_for(const DlockRequest *request, DlockConn *conn, int64_t *silent_until,
 
 		if (turned_away_at > 0)
 			*silent_until = dlock_max(*silent_until,
-									  dlock_later(turned_away_at, request->timeout_ms));
+									  dlock_later(turned_away_at, call->timeout_ms));
 		if (!dlock_conn_connecting(conn))
 			break;
-		until = dlock_min(request->until, *silent_until);
+		until = dlock_min(call->until, *silent_until);
 		if (dlock_now() >= until)
 		{
 			/* what the host before said is more than that time is up */
@@ -141,11 +124,11 @@ connect_for(const DlockRequest *request, DlockConn *conn, int64_t *silent_until,
 			if (error->message[0] == '\0')
 				dlock_fail(error, DLOCK_UNREACHABLE,
 						   "no server could be reached in %lld ms",
-						   (long long) request->timeout_ms);
+						   (long long) call->timeout_ms);
 			dlock_conn_close(conn);
 			return OUT_OF_TIME;
 		}
-		work(conn, until);
+		dlock_conn_work(conn, until);
 	}
 	if (dlock_conn_state(conn) != DLOCK_CONN_CLOSED)
 		return ANSWERED;
@@ -155,33 +138,33 @@ connect_for(const DlockRequest *request, DlockConn *conn, int64_t *silent_until,
 
 /* One try. */
 static Outcome
-try(dlock_handle *handle, DlockRequest *request, DlockConn *conn,
+try(dlock_handle *handle, DlockCall *call, DlockConn *conn,
 	int64_t *silent_until, dlock_error *error)
 {
 	char		wait[32];
 	char		ttl[32];
 	int64_t		until;
 	int64_t		probe_at = DLOCK_NEVER;
-	int64_t		probe_every = dlock_max(request->timeout_ms / 2, 250);
+	int64_t		probe_every = dlock_probe_ms(call->timeout_ms);
 	bool		retry;
-	Outcome		outcome = connect_for(request, conn, silent_until, error);
+	Outcome		outcome = connect_for(call, conn, silent_until, error);
 
 	if (outcome != ANSWERED || dlock_conn_state(conn) == DLOCK_CONN_CLOSED)
 		return outcome;
 
-	request->sent_at = dlock_now();
-	set_parameters(request, conn, request->sent_at, wait, ttl, sizeof(wait));
-	*silent_until = dlock_later(request->sent_at, request->timeout_ms);
+	call->sent_at = dlock_now();
+	set_parameters(call, conn, call->sent_at, wait, ttl, sizeof(wait));
+	*silent_until = dlock_later(call->sent_at, call->timeout_ms);
 	until = *silent_until;
-	if (request->wait_param > 0)
+	if (call->wait_param > 0)
 	{
-		until = request->wait_until == DLOCK_NEVER ? DLOCK_NEVER :
-			dlock_later(dlock_max(request->wait_until, request->sent_at), request->timeout_ms);
-		probe_at = dlock_later(request->sent_at, probe_every);
+		until = call->wait_until == DLOCK_NEVER ? DLOCK_NEVER :
+			dlock_later(dlock_max(call->wait_until, call->sent_at), call->timeout_ms);
+		probe_at = dlock_later(call->sent_at, probe_every);
 	}
-	until = dlock_min(until, request->until);
+	until = dlock_min(until, call->until);
 
-	if (dlock_conn_send(conn, request->sql, request->nparams, request->params))
+	if (dlock_conn_send(conn, call->sql, call->nparams, call->params))
 		while (dlock_conn_state(conn) == DLOCK_CONN_BUSY)
 		{
 			int64_t		now = dlock_now();
@@ -190,38 +173,38 @@ try(dlock_handle *handle, DlockRequest *request, DlockConn *conn,
 			{
 				/* it may be done yet */
 				dlock_conn_close(conn);
-				request->in_doubt = true;
+				call->in_doubt = true;
 				dlock_fail(error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
-						   (long long) (now - request->sent_at));
+						   (long long) (now - call->sent_at));
 				return OUT_OF_TIME;
 			}
 			if (now >= probe_at)
 			{
 				if (!still_there(handle, conn,
-								 dlock_min(request->timeout_ms, dlock_max(until - now, 0)), error))
+								 dlock_min(call->timeout_ms, dlock_max(until - now, 0)), error))
 				{
 					dlock_conn_close(conn);
-					request->in_doubt = true;
+					call->in_doubt = true;
 					return AGAIN;
 				}
 				probe_at = dlock_later(dlock_now(), probe_every);
-				*silent_until = dlock_later(dlock_now(), request->timeout_ms);
+				*silent_until = dlock_later(dlock_now(), call->timeout_ms);
 				continue;
 			}
-			work(conn, dlock_min(until, probe_at));
+			dlock_conn_work(conn, dlock_min(until, probe_at));
 		}
 
 	if (dlock_conn_state(conn) == DLOCK_CONN_DONE)
 	{
-		request->answer = dlock_conn_take(conn);
-		if (request->answer != NULL)
+		call->reply = dlock_conn_take(conn);
+		if (call->reply != NULL)
 			return ANSWERED;
 	}
 	dlock_error_copy(error, dlock_conn_error(conn, &retry));
-	*silent_until = dlock_later(dlock_now(), request->timeout_ms);
+	*silent_until = dlock_later(dlock_now(), call->timeout_ms);
 	if (!retry)
 		return dlock_conn_timed_out(conn) ? AGAIN : ANSWERED;
-	request->in_doubt = true;
+	call->in_doubt = true;
 	return AGAIN;
 }
 
@@ -231,39 +214,39 @@ try(dlock_handle *handle, DlockRequest *request, DlockConn *conn,
  * which took its time, the next try is at once, unless that was very short.
  */
 static int64_t
-next_try_at(const DlockRequest *request, const DlockConn *conn, int64_t backoff)
+next_try_at(const DlockCall *call, const DlockConn *conn, int64_t backoff)
 {
 	if (dlock_conn_state(conn) == DLOCK_CONN_READY)
 		return dlock_max(dlock_now(),
-						 request->sent_at + dlock_jitter(dlock_min(backoff, TIMED_OUT_MS)));
+						 call->sent_at + dlock_jitter(dlock_min(backoff, DLOCK_TIMED_OUT_PAUSE_MS)));
 	if (dlock_conn_turned_away_at(conn) > 0)
 	{
 		/* not for as long as nobody at all may be there */
-		backoff = dlock_max(dlock_min(backoff, request->timeout_ms / 2), 1);
+		backoff = dlock_max(dlock_min(backoff, call->timeout_ms / 2), 1);
 		return dlock_now() + backoff / 2 + dlock_random() % backoff;
 	}
 	return dlock_now() + dlock_jitter(backoff);
 }
 
 /*
- * DLOCK_OK: request->answer is the answer, to be freed.
+ * DLOCK_OK: call->reply is the answer, to be freed.
  */
 dlock_status
-dlock_request(dlock_handle *handle, DlockRequest *request, dlock_error *err)
+dlock_call(dlock_handle *handle, DlockCall *call, dlock_error *err)
 {
-	DlockConn  *conn = request->conn != NULL ? *request->conn : NULL;
-	int64_t		silent_until = dlock_later(dlock_now(), request->timeout_ms);
-	int64_t		backoff = BACKOFF_FIRST_MS;
+	DlockConn  *conn = call->conn != NULL ? *call->conn : NULL;
+	int64_t		silent_until = dlock_later(dlock_now(), call->timeout_ms);
+	int64_t		backoff = DLOCK_BACKOFF_FIRST_MS;
 	dlock_error error;
 	Outcome		outcome;
 
-	request->answer = NULL;
-	request->in_doubt = false;
+	call->reply = NULL;
+	call->in_doubt = false;
 	dlock_error_clear(&error);
-	if (request->once)
+	if (call->once)
 		silent_until = DLOCK_NEVER;
 	if (conn == NULL)
-		conn = dlock_pool_take(handle, request->conn == NULL, request->until);
+		conn = dlock_pool_take(handle, call->conn == NULL, call->until);
 	for (;;)
 	{
 		int64_t		until;
@@ -272,18 +255,18 @@ dlock_request(dlock_handle *handle, DlockRequest *request, dlock_error *err)
 		if (conn == NULL)
 			return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
 		was_open = dlock_conn_state(conn) == DLOCK_CONN_READY;
-		outcome = try(handle, request, conn, &silent_until, &error);
+		outcome = try(handle, call, conn, &silent_until, &error);
 		if (outcome != AGAIN)
 			break;
 		/* an old connection may just have become stale */
 		if (was_open && dlock_conn_state(conn) == DLOCK_CONN_CLOSED)
 			continue;
-		if (request->once || (request->knocks && dlock_conn_found_full(conn, NULL)))
+		if (call->once || (call->knocks && dlock_conn_found_full(conn, NULL)))
 			break;
 		if (dlock_conn_found_full(conn, NULL))
 		{
-			bool		is_short = request->conn == NULL && request->wait_param == 0;
-			DlockConn  *open = dlock_pool_take_open(handle, is_short, request->until);
+			bool		is_short = call->conn == NULL && call->wait_param == 0;
+			DlockConn  *open = dlock_pool_take_open(handle, is_short, call->until);
 
 			if (open != NULL)
 			{
@@ -292,18 +275,18 @@ dlock_request(dlock_handle *handle, DlockRequest *request, dlock_error *err)
 				continue;
 			}
 		}
-		until = next_try_at(request, conn, backoff);
-		if (until >= dlock_min(request->until, silent_until))
+		until = next_try_at(call, conn, backoff);
+		if (until >= dlock_min(call->until, silent_until))
 			break;
 		dlock_sleep_until(until);
-		backoff = dlock_min(2 * backoff, BACKOFF_LAST_MS);
+		backoff = dlock_min(2 * backoff, DLOCK_BACKOFF_LAST_MS);
 	}
 
-	if (request->conn != NULL)
-		*request->conn = conn;
+	if (call->conn != NULL)
+		*call->conn = conn;
 	else
 		dlock_pool_give(handle, conn);
-	if (request->answer != NULL)
+	if (call->reply != NULL)
 	{
 		dlock_error_clear(err);
 		return DLOCK_OK;

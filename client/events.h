@@ -1,0 +1,24 @@
+/*-------------------------------------------------------------------------
+ *
+ * events.h
+ *	  Events on channel dlock.  All but the first two need the mutex.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_EVENTS_H
+#define DLOCK_EVENTS_H
+
+#include "handle.h"
+
+extern bool dlock_event_parse(const char *payload, char **key,
+							  int64_t *version, bool *forced);
+extern void dlock_events_hear(void *arg, const char *payload);
+extern void dlock_events_missed(dlock_handle *handle);
+extern bool dlock_events_ripe(const dlock_lock *lock, int64_t now);
+extern int64_t dlock_events_ripe_at(const dlock_handle *handle);
+extern void dlock_events_asked(dlock_handle *handle, dlock_lock *const *locks,
+							   int n, int64_t now);
+extern void dlock_events_refuted(dlock_lock *lock);
+extern void dlock_events_unanswered(dlock_lock *lock);
+
+#endif							/* DLOCK_EVENTS_H */

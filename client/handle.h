@@ -1,0 +1,113 @@
+/*-------------------------------------------------------------------------
+ *
+ * handle.h
+ *	  Handles and locks.  handle.c and acquire.c make them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_HANDLE_H
+#define DLOCK_HANDLE_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "conn.h"
+#include "constants.h"
+#include "dlock.h"
+
+typedef enum DlockHold
+{
+	DLOCK_HOLD_OURS,
+	DLOCK_HOLD_LOST,
+	DLOCK_HOLD_RELEASED
+} DlockHold;
+
+struct dlock_lock
+{
+	/* constant */
+	dlock_handle *handle;
+	char	   *key;
+	char	   *owner;
+	int64_t		version;
+	bool		renew;
+	dlock_callback callback;
+	void	   *callback_arg;
+	DlockConn  *conn;			/* of a session lock */
+
+	/* protected by the mutex of the handle, as is everything below */
+	dlock_lock *prev;
+	dlock_lock *next;
+	bool		silent;			/* no more events */
+	bool		freed;			/* in its own callback */
+	bool		in_callback;
+
+	/* the lease; see lease.c */
+	int64_t		ttl_ms;
+	DlockHold	hold;
+	dlock_reason reason;
+	int64_t		deadline;		/* from then on it is not ours */
+	int64_t		danger_at;		/* when to warn, unless it is renewed */
+	int64_t		connect_at;		/* when the thread needs a connection for it */
+	int64_t		due;			/* next renewal */
+
+	/* its renewal; see renewal.c */
+	int			index;			/* in the statement in flight, or -1 */
+	bool		renewing;		/* its turn has come, so that statement renews
+								 * it, or only checks it if renew is not set */
+	int			held_off;		/* not to be renewed now, if not 0 */
+	bool		alone;			/* the last statement with others failed */
+	bool		asked;			/* to yield, and the event was or will be told */
+
+	/* what was heard of it on channel dlock; see events.c */
+	bool		heard;			/* an event, not asked about yet */
+	bool		asking;			/* about it, in the statement in flight */
+	bool		forced;			/* an event said so, which may be false */
+
+	/* events to be told; see tell.c */
+	bool		tell_preempted;
+	int64_t		yield_until;
+	bool		tell_danger;
+	bool		tell_lost;
+};
+
+struct dlock_handle
+{
+	/* constant */
+	pid_t		pid;			/* of the process that opened it */
+	DlockTarget *target;
+	int64_t		ttl_ms;
+	int64_t		timeout_ms;
+	dlock_callback callback;
+	void	   *callback_arg;
+	int			wake[2];		/* a byte wakes the renewal thread */
+
+	pthread_mutex_t mutex;		/* protects everything below, and the locks */
+	pthread_cond_t changed;		/* a renewal or a callback has ended */
+	dlock_lock *locks;
+	struct DlockOrphan *orphans;
+
+	/* connections; see pool.c */
+	DlockConn  *idle[DLOCK_POOL_SIZE];
+	int			nidle;
+	DlockConn  *returned;		/* to the renewal thread, which had lent it */
+	int			wanted;			/* so many callers want to borrow it */
+	bool		lends;			/* it has one, and will look at wanted */
+
+	/* the renewal thread; see keepalive.c and renewal.c */
+	bool		running;
+	bool		stopping;
+	bool		closing;		/* dlock_close() was called in a callback */
+	pthread_t	thread;
+	dlock_lock **batch;			/* in flight; NULL for one freed meanwhile */
+	int			nbatch;
+	int			jitter;			/* of the next renewal, below DLOCK_JITTER */
+	int64_t		heard_until;	/* questions about events are paid for */
+};
+
+extern void dlock_handle_destroy(dlock_handle *handle);
+extern dlock_status dlock_may_ask(dlock_handle *handle, dlock_error *err);
+extern int64_t dlock_timeout(const dlock_handle *handle, int64_t timeout_ms);
+extern bool dlock_take_options(void *to, size_t to_size, const void *from,
+							   size_t from_size);
+
+#endif							/* DLOCK_HANDLE_H */

@@ -1,0 +1,26 @@
+/*-------------------------------------------------------------------------
+ *
+ * reply.h
+ *	  The rows that a server returned.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_REPLY_H
+#define DLOCK_REPLY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The result of a statement that did not fail. */
+typedef struct DlockReply
+{
+	struct pg_result *result;	/* a PGresult */
+} DlockReply;
+
+extern int	dlock_reply_rows(const DlockReply *reply);
+extern const char *dlock_reply_get(const DlockReply *reply, int row, int column);
+extern int64_t dlock_reply_int(const DlockReply *reply, int row, int column);
+extern bool dlock_reply_bool(const DlockReply *reply, int row, int column);
+extern void dlock_reply_free(DlockReply *reply);
+
+#endif							/* DLOCK_REPLY_H */
