@@ -92,16 +92,18 @@ ROLLBACK;
 RESET ROLE;
 DROP TRIGGER fence ON t3;
 
--- The same with a user-defined trigger that fences
+-- A function that a trigger calls is judged by the role that it runs as: in a
+-- referential action, that is the owner of the table.
 CREATE FUNCTION fence() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM dlock_fence('one', current_setting('dlock.token')::bigint);
 	RETURN OLD;
 END $$;
 CREATE TRIGGER fence BEFORE DELETE ON t2 FOR EACH ROW EXECUTE FUNCTION fence();
-SET ROLE regress_dlock_app;
+BEGIN;
+SET LOCAL ROLE regress_dlock_app;
 SELECT try('DELETE FROM t1 WHERE id = 5') AS cascaded;
-RESET ROLE;
+ROLLBACK;
 
 -- In a SECURITY DEFINER function the owner of the function issues the statement.
 -- An error in between does not change which role counts afterwards.
@@ -136,10 +138,109 @@ SET ROLE regress_dlock_app;
 DELETE FROM t4;
 RESET ROLE;
 
+-- Code of another role that runs within a referential action acts for itself.
+RESET dlock.token;
+SET client_min_messages = warning;
+DROP ROLE IF EXISTS regress_dlock_mallory;
+CREATE ROLE regress_dlock_mallory;
+RESET client_min_messages;
+GRANT ALL ON SCHEMA regress_dlock_cascade TO regress_dlock_mallory;
+GRANT REFERENCES, SELECT ON t1 TO regress_dlock_mallory;
+INSERT INTO t1 VALUES (50), (51), (52), (53), (54), (55);
+CREATE TABLE fenced (id int, n int DEFAULT 0);
+INSERT INTO fenced VALUES (1), (2);
+CREATE TABLE fenced_child (t1 int REFERENCES t1 ON DELETE CASCADE);
+CREATE TRIGGER fence BEFORE UPDATE OR DELETE ON fenced
+	FOR EACH ROW EXECUTE FUNCTION dlock_fence_trigger('victim');
+CREATE TRIGGER fence_truncate BEFORE TRUNCATE ON fenced
+	FOR EACH STATEMENT EXECUTE FUNCTION dlock_fence_trigger('victim');
+CREATE TRIGGER fence_truncate_after AFTER TRUNCATE ON fenced
+	FOR EACH STATEMENT EXECUTE FUNCTION dlock_fence_trigger('victim');
+GRANT ALL ON fenced, fenced_child TO regress_dlock_mallory;
+SET ROLE regress_dlock_app;
+SELECT dlock_acquire('victim', '1 h') AS w \gset
+SET ROLE regress_dlock_mallory;
+CREATE TABLE child (id int REFERENCES t1 ON DELETE CASCADE, statement text);
+INSERT INTO child VALUES
+	(50, format('SELECT dlock_release(''victim'', %s)', :w)),
+	(51, format('SELECT dlock_refresh(''victim'', %s) IS NOT NULL', :w)),
+	(52, 'SELECT dlock_acquire(''planted'', ''1 h'') > 0'),
+	(53, 'UPDATE regress_dlock_cascade.fenced SET n = 1 WHERE id = 1 RETURNING n'),
+	(54, 'WITH t AS (SELECT 1) UPDATE regress_dlock_cascade.fenced SET n = 2 RETURNING n'),
+	(55, 'TRUNCATE regress_dlock_cascade.fenced');
+CREATE FUNCTION run_it() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	answer text;
+BEGIN
+	PERFORM set_config('dlock.token', current_setting('regress.token'), true);
+	BEGIN
+		IF OLD.statement LIKE 'TRUNCATE%' THEN
+			EXECUTE OLD.statement;
+			answer := 'done';
+		ELSE
+			EXECUTE OLD.statement INTO answer;
+		END IF;
+	EXCEPTION WHEN OTHERS THEN
+		answer := SQLSTATE;
+	END;
+	RAISE NOTICE '% as %: %', OLD.id, current_user, answer;
+	RETURN OLD;
+END $$;
+CREATE TRIGGER run_it BEFORE DELETE ON child FOR EACH ROW EXECUTE FUNCTION run_it();
+SET ROLE regress_dlock_app;
+SELECT set_config('regress.token', :'w', false) <> '' AS set;
+DELETE FROM t1 WHERE id BETWEEN 50 AND 55;
+SELECT dlock_check('victim', :w);
+RESET ROLE;
+SELECT key, role FROM dlock_locks WHERE key = 'planted';
+SELECT * FROM fenced ORDER BY id;
+
+-- So does a SECURITY DEFINER function that it calls, and what that truncates
+-- while the AFTER triggers of another statement fire.
+CREATE FUNCTION flush() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+	SET search_path = regress_dlock_cascade, public AS $$
+BEGIN
+	TRUNCATE fenced;
+	RETURN NULL;
+END $$;
+ALTER FUNCTION flush OWNER TO regress_dlock_mallory;
+CREATE TABLE source (id int);
+GRANT INSERT ON source TO regress_dlock_app;
+CREATE TRIGGER flush AFTER INSERT ON source FOR EACH STATEMENT EXECUTE FUNCTION flush();
+SET ROLE regress_dlock_app;
+SET dlock.token = :w;
+SELECT try('INSERT INTO source VALUES (1)') AS as_definer;
+RESET ROLE;
+DROP TRIGGER fence_truncate ON fenced;
+SET ROLE regress_dlock_app;
+SELECT try('INSERT INTO source VALUES (1)') AS as_definer;
+SELECT dlock_release('victim', :w);
+RESET ROLE;
+
+-- A trigger that can be deferred accepts only the role of the session.
+DROP TRIGGER fence ON fenced;
+CREATE CONSTRAINT TRIGGER fence AFTER UPDATE ON fenced
+	DEFERRABLE FOR EACH ROW EXECUTE FUNCTION dlock_fence_trigger('victim');
+GRANT ALL ON fenced TO regress_dlock_app;
+CREATE FUNCTION touch() RETURNS int LANGUAGE sql SECURITY DEFINER
+	SET search_path = regress_dlock_cascade, public
+	AS $$ UPDATE fenced SET n = 5 WHERE id = 1 RETURNING n $$;
+ALTER FUNCTION touch OWNER TO regress_dlock_mallory;
+SET ROLE regress_dlock_app;
+SELECT dlock_acquire('victim', '1 h') AS w \gset
+SET dlock.token = :w;
+SELECT try('UPDATE fenced SET n = 4') AS own, try('SELECT touch()') AS definer;
+SELECT dlock_release('victim', :w);
+RESET ROLE;
+DROP FUNCTION touch;
+
 RESET dlock.token;
 SET ROLE regress_dlock_owner;
 SELECT dlock_release('one', :v);
 RESET ROLE;
 SET client_min_messages = warning;
 DROP SCHEMA regress_dlock_cascade CASCADE;
-DROP ROLE regress_dlock_owner, regress_dlock_app;
+SET ROLE regress_dlock_mallory;
+SELECT dlock_release(key, version) FROM dlock_locks WHERE key = 'planted';
+RESET ROLE;
+DROP ROLE regress_dlock_owner, regress_dlock_app, regress_dlock_mallory;

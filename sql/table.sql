@@ -36,6 +36,12 @@ SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN key SET STORAGE EXTENDE
 SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN key TYPE text COLLATE "default"');
 SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN cleanup DROP NOT NULL');
 SELECT pg_temp.try('ALTER TABLE dlock.locks ALTER COLUMN value SET STATISTICS 10');
+-- An index or a sequence that has taken the place of ours is refused, too.
+SELECT pg_temp.try('ALTER TABLE dlock.locks DROP CONSTRAINT locks_pkey, ADD CONSTRAINT locks_pkey PRIMARY KEY (slot, key)');
+SELECT pg_temp.try('ALTER INDEX dlock.locks_pkey RENAME TO p2; CREATE INDEX locks_pkey ON dlock.locks (version)');
+SELECT pg_temp.try('ALTER INDEX dlock.locks_pkey RENAME TO p2');
+SELECT pg_temp.try('ALTER SEQUENCE dlock.versions RENAME TO v2; CREATE SEQUENCE dlock.versions');
+SELECT dlock_check('t:1', :v);
 -- With a script of another version, the error names the command that helps.
 BEGIN;
 UPDATE pg_extension SET extversion = '0.9' WHERE extname = 'dlock';

@@ -27,7 +27,6 @@
 #include "compat.h"
 #include "guc.h"
 #include "key.h"
-#include "role.h"
 #include "shmem.h"
 
 #define MAX_VALUE		(64 * 1024)
@@ -250,7 +249,7 @@ void
 dlock_args_claim(FunctionCallInfo fcinfo, int version_arg, int owner_arg,
 				 DlockRequest *request)
 {
-	request->role = dlock_role_current();
+	request->role = GetUserId();
 	if (version_arg != DLOCK_NO_ARG && is_given(fcinfo, version_arg))
 	{
 		request->by_version = true;

@@ -29,7 +29,6 @@
 #include "await.h"
 #include "clock.h"
 #include "deadlock.h"
-#include "role.h"
 #include "session.h"
 #include "wait.h"
 
@@ -397,7 +396,7 @@ dlock_await_change(const char *keydata, int keylen, bool is_held, int64 *version
 		int64		began = dlock_clock_now();
 		int64		until = timeout == DLOCK_NEVER ? DLOCK_NEVER : began + timeout;
 
-		dlock_wait_enter(&key, DLOCK_WAIT_CHANGE, dlock_role_current(), NULL, 0,
+		dlock_wait_enter(&key, DLOCK_WAIT_CHANGE, GetUserId(), NULL, 0,
 						 began, until);
 		held = watch_version(&key, is_held, version, until);
 	}

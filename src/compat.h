@@ -149,6 +149,21 @@ dlock_wait_event(void)
 #endif
 }
 
+/* 18 dropped execute_once */
+#if PG_VERSION_NUM >= 180000
+#define DLOCK_EXECUTOR_RUN_ARGS \
+	QueryDesc *query, ScanDirection direction, uint64 count
+#define DLOCK_CALL_EXECUTOR_RUN(prev) \
+	((prev) != NULL ? (prev) (query, direction, count) : \
+	 standard_ExecutorRun(query, direction, count))
+#else
+#define DLOCK_EXECUTOR_RUN_ARGS \
+	QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once
+#define DLOCK_CALL_EXECUTOR_RUN(prev) \
+	((prev) != NULL ? (prev) (query, direction, count, execute_once) : \
+	 standard_ExecutorRun(query, direction, count, execute_once))
+#endif
+
 /* 18 added generated columns that are not stored */
 #ifdef ATTRIBUTE_GENERATED_VIRTUAL
 #define DLOCK_IS_VIRTUAL(att) ((att)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)

@@ -25,6 +25,7 @@ typedef enum DlockVisit
 /* How far the reaper has come, kept from one visit to the next. */
 typedef struct DlockProgress
 {
+	int64		next_visit;		/* lease time; no visit before that */
 	int64		not_before;		/* lease time; no pass before that */
 	BlockNumber next_block;		/* where the next pass goes on */
 	int64		next_due;		/* when a row seen so far falls due */

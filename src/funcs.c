@@ -23,7 +23,6 @@
 #include "events.h"
 #include "funcs.h"
 #include "lock.h"
-#include "role.h"
 #include "session_end.h"
 
 #define MAX_REASON	1024
@@ -172,7 +171,7 @@ Datum
 dlock_release_session(PG_FUNCTION_ARGS)
 {
 	dlock_args_prevent_read_only("dlock_release_session()");
-	PG_RETURN_INT32(dlock_session_end_release(true));
+	PG_RETURN_INT32(dlock_session_end_release(GetUserId(), true));
 }
 
 /* It writes nothing, so it works in a read-only transaction. */
@@ -229,7 +228,7 @@ dlock_fence(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(1))
 		dlock_args_null("version");
 	dlock_funcs_fence(request.key, request.keylen, PG_GETARG_INT64(1),
-					  dlock_role_current());
+					  GetUserId());
 	PG_RETURN_VOID();
 }
 
@@ -251,7 +250,7 @@ dlock_force_release(PG_FUNCTION_ARGS)
 	reason = dlock_args_text(fcinfo, 1, "reason", MAX_REASON);
 	if (reason == NULL)
 		dlock_args_null("reason");
-	request.role = dlock_role_current();
+	request.role = GetUserId();
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer != DLOCK_IS_RELEASED)

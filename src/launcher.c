@@ -46,6 +46,8 @@
 #include "reaper.h"
 
 #define RESTART_SECONDS		1
+#define VISIT_PAUSE_US		INT64CONST(50000)	/* between two visits */
+#define MAX_VISIT_US		INT64CONST(30000000)	/* then it is ended */
 #define RETRY_US			INT64CONST(10000000)
 #define MAX_SLEEP_US		INT64CONST(60000000)
 
@@ -113,13 +115,45 @@ read_databases(bool all_due)
 	pfree(gone);
 }
 
+/*
+ * Wait until the reaper has exited.  A visit is short.  One that is not is
+ * ended, because the other databases wait for it: it may be connecting to a
+ * database whose owner keeps it locked.
+ */
+static void
+wait_for_reaper(BackgroundWorkerHandle *handle)
+{
+	int64		until = dlock_clock_now() + MAX_VISIT_US;
+
+	for (;;)
+	{
+		BgwHandleStatus status;
+		int64		now = dlock_clock_now();
+		pid_t		pid;
+
+		CHECK_FOR_INTERRUPTS();
+		status = GetBackgroundWorkerPid(handle, &pid);
+		if (status == BGWH_STOPPED)
+			return;
+		if (status == BGWH_POSTMASTER_DIED)
+			proc_exit(1);
+		if (now >= until || ShutdownRequestPending)
+		{
+			TerminateBackgroundWorker(handle);
+			until = now + RETRY_US;
+		}
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 (long) ((until - now) / 1000) + 1, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+	}
+}
+
 /* Run a reaper in a database and wait until it has exited. */
 static DlockVisit
 run_reaper(DlockDatabase *db)
 {
 	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
-	pid_t		pid;
 
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
@@ -135,9 +169,7 @@ run_reaper(DlockDatabase *db)
 	db->progress.ended = false;
 	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
 		return DLOCK_VISIT_NO_WORKER;
-	if (WaitForBackgroundWorkerStartup(handle, &pid) == BGWH_POSTMASTER_DIED ||
-		WaitForBackgroundWorkerShutdown(handle) == BGWH_POSTMASTER_DIED)
-		proc_exit(1);
+	wait_for_reaper(handle);
 	pfree(handle);
 	return db->progress.ended ? DLOCK_VISIT_GOOD : DLOCK_VISIT_FAILED;
 }
@@ -153,7 +185,7 @@ static int64
 due_at(DlockDatabase *db)
 {
 	if (pg_atomic_read_u32(&db->announce) != 0)
-		return 0;
+		return db->progress.next_visit;
 	if (dlock_reap_interval == 0)
 		return DLOCK_NEVER;
 	return Max((int64) pg_atomic_read_u64(&db->due), db->progress.not_before);
@@ -180,17 +212,23 @@ run_due(void)
 		now = dlock_clock_now();
 		if (due <= now)
 		{
+			int64		began = now;
 			DlockVisit	visit = run_reaper(db);
 
 			ran = true;
 			now = dlock_clock_now();
+			db->progress.next_visit = now + VISIT_PAUSE_US;
 			pg_atomic_write_u32(&db->last_visit, visit);
 			if (visit == DLOCK_VISIT_GOOD)
 				pg_atomic_write_u64(&db->last_good_visit, (uint64) now);
 			else
 			{
-				/* it may have reset the due time and failed after that */
-				db->progress.not_before = now + RETRY_US;
+				/*
+				 * It may have reset the due time and failed after that.  The
+				 * longer it took, the later it is tried again.
+				 */
+				db->progress.not_before = now + Max(RETRY_US, (now - began) * 9);
+				db->progress.next_visit = db->progress.not_before;
 				(void) dlock_database_take_announcement(db);
 				dlock_database_set_due(db, now);
 				read_databases(false);

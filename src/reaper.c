@@ -264,6 +264,11 @@ dlock_reaper_main(Datum arg)
 	SetConfigOption("lock_timeout", "1s", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_OVERRIDE);
+
+	/* whatever the owner of the database has set */
+	SetConfigOption("default_transaction_isolation", "read committed", PGC_USERSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_deferrable", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	pgstat_report_appname("dlock reaper");
 
 	notify_asked(db);

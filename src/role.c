@@ -1,27 +1,38 @@
 /*-------------------------------------------------------------------------
  *
  * role.c
- *	  The role that an operation is judged by.
+ *	  The role that a fence trigger judges.
  *
  * A grant belongs to the role that is current when it is made, and only that
- * role can use it.  The current role is normally GetUserId().  Referential
- * actions are the exception: PostgreSQL runs the DELETE or UPDATE of a cascade
- * as the owner of the referencing table.  If a fence on that table judged the
- * owner, it would accept the owner's lock from every role that may delete from
- * the referenced table, and reject the lock of that role.  So within a
- * referential action the role that issued the statement counts.
+ * role can use it.  The SQL functions go by GetUserId().  For a trigger that is
+ * not enough: PostgreSQL runs the DELETE or UPDATE of a referential action (ON
+ * DELETE CASCADE and the like) as the owner of the referencing table.  A fence
+ * on that table would then accept the owner's lock from every role that can
+ * delete from the referenced table, and reject that role's own lock.  So a row
+ * that a referential action writes is judged by the role that issued the
+ * statement.  Whatever else runs inside of the action, such as a trigger of
+ * another role, is judged by its own role.
  *
- * PostgreSQL keeps that role in a local variable of its referential triggers.
- * These are AFTER triggers, which run in ExecutorFinish() of the statement
- * (referential actions cannot be deferred), so we record the current role
- * there.  The security context shows whether we are inside such an action: only
- * ri_triggers.c sets SECURITY_NOFORCE_RLS.
+ * To tell these apart, we follow the statements that write, from the inside to
+ * the outside.  A statement runs (ExecutorRun), and then its AFTER triggers fire
+ * (ExecutorFinish), among them those that make referential actions.  While the
+ * query of such an action runs, the security context has SECURITY_NOFORCE_RLS,
+ * which nothing but ri_triggers.c sets.  What is nested in it inherits the flag:
  *
- * AFTER triggers of the referencing table also run at the end of the statement.
- * In PostgreSQL 15 to 17 they run as the role that issued it.  From 18 on they
- * run as the role that was current when the trigger was queued, which is the
- * owner again.  A deferred trigger runs at commit.  There the role of the
- * session counts, as set by SET ROLE.
+ * - If the statement around it does not have the flag, it is the query of the
+ *   action itself.
+ * - If the statement around it has the flag and is running, it is code of a
+ *   trigger of that action.
+ * - If the statement around it has the flag and its AFTER triggers are firing,
+ *   it may be either.  It is refused if it may be an action: if the current role
+ *   is the owner of the table.
+ *
+ * AFTER triggers of the referencing table fire at the end of the statement, too:
+ * in PostgreSQL 15 to 17 as the role that issued it, from 18 on as the role that
+ * was current when the trigger was queued, which in an action is the owner.  A
+ * trigger that can be deferred may fire when nothing is known about the
+ * statement any more; it accepts only the role of the session, as SET ROLE left
+ * it.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,16 +40,66 @@
 
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "utils/rel.h"
 
+#include "compat.h"
+#include "errors.h"
 #include "role.h"
 
-/* who issued the statement whose AFTER triggers are running, or InvalidOid */
-static Oid	issuer = InvalidOid;
+/* A statement that writes. */
+typedef struct Statement
+{
+	struct Statement *around;
+	bool		finishing;		/* its AFTER triggers are firing */
+	bool		in_action;		/* it has the flag */
+	Oid			role;			/* that issued it */
+} Statement;
 
+static Statement *innermost = NULL;
+
+static ExecutorRun_hook_type prev_ExecutorRun = NULL;
 static ExecutorFinish_hook_type prev_ExecutorFinish = NULL;
 
+static bool
+writes(const QueryDesc *query)
+{
+	return query->operation != CMD_SELECT || query->plannedstmt->hasModifyingCTE;
+}
+
 static void
-finish(QueryDesc *query)
+enter(Statement *statement, bool finishing)
+{
+	statement->around = innermost;
+	statement->finishing = finishing;
+	statement->in_action = InNoForceRLSOperation();
+	statement->role = GetUserId();
+	innermost = statement;
+}
+
+static void
+run(DLOCK_EXECUTOR_RUN_ARGS)
+{
+	Statement	statement;
+
+	if (!writes(query))
+	{
+		DLOCK_CALL_EXECUTOR_RUN(prev_ExecutorRun);
+		return;
+	}
+	enter(&statement, false);
+	PG_TRY();
+	{
+		DLOCK_CALL_EXECUTOR_RUN(prev_ExecutorRun);
+	}
+	PG_FINALLY();
+	{
+		innermost = statement.around;
+	}
+	PG_END_TRY();
+}
+
+static void
+call_finish(QueryDesc *query)
 {
 	if (prev_ExecutorFinish)
 		prev_ExecutorFinish(query);
@@ -47,26 +108,23 @@ finish(QueryDesc *query)
 }
 
 static void
-note_issuer(QueryDesc *query)
+finish(QueryDesc *query)
 {
-	Oid			outer = issuer;
+	Statement	statement;
 
-	/* what a referential action does is part of the statement */
-	if (InNoForceRLSOperation() ||
-		(query->operation == CMD_SELECT && !query->plannedstmt->hasModifyingCTE))
+	if (!writes(query))
 	{
-		finish(query);
+		call_finish(query);
 		return;
 	}
-
-	issuer = GetUserId();
+	enter(&statement, true);
 	PG_TRY();
 	{
-		finish(query);
+		call_finish(query);
 	}
 	PG_FINALLY();
 	{
-		issuer = outer;
+		innermost = statement.around;
 	}
 	PG_END_TRY();
 }
@@ -74,24 +132,59 @@ note_issuer(QueryDesc *query)
 void
 dlock_role_init(void)
 {
+	prev_ExecutorRun = ExecutorRun_hook;
+	ExecutorRun_hook = run;
 	prev_ExecutorFinish = ExecutorFinish_hook;
-	ExecutorFinish_hook = note_issuer;
+	ExecutorFinish_hook = finish;
 }
 
-Oid
-dlock_role_current(void)
+static void
+cannot_tell(const TriggerData *data, const char *detail)
 {
-	if (!InNoForceRLSOperation())
+	ereport(ERROR,
+			(errcode(ERRCODE_DLOCK_FENCED),
+			 errmsg("cannot tell which role writes to table \"%s\"",
+					RelationGetRelationName(data->tg_relation)),
+			 errdetail_internal("%s", detail)));
+}
+
+static Oid
+role_of_before_trigger(const TriggerData *data)
+{
+	const Statement *around;
+
+	if (innermost == NULL || !innermost->in_action)
 		return GetUserId();
 
-	/* no referential action is known to run outside of ExecutorFinish() */
-	return OidIsValid(issuer) ? issuer : GetOuterUserId();
+	around = innermost->around;
+	if (around == NULL)
+		return GetOuterUserId();
+	if (!around->in_action)
+		return around->role;
+	if (around->finishing && GetUserId() == data->tg_relation->rd_rel->relowner)
+		cannot_tell(data, _("It is written by a referential action within another one."));
+	return GetUserId();
 }
 
 Oid
-dlock_role_of_after_trigger(bool deferrable)
+dlock_role_of_trigger(const TriggerData *data)
 {
-	if (OidIsValid(issuer))
-		return issuer;
-	return deferrable ? GetOuterUserId() : dlock_role_current();
+	if (data->tg_trigger->tgdeferrable)
+	{
+		if (GetUserId() != GetOuterUserId())
+			cannot_tell(data, _("A deferrable trigger accepts only rows that the role of the session writes."));
+		return GetUserId();
+	}
+
+	/* TRUNCATE is no such statement, and no referential action */
+	if (TRIGGER_FIRED_BY_TRUNCATE(data->tg_event))
+		return GetUserId();
+	if (!TRIGGER_FIRED_AFTER(data->tg_event))
+		return role_of_before_trigger(data);
+
+	/* COPY is no such statement, either, and no referential action inserts */
+	if (TRIGGER_FIRED_BY_INSERT(data->tg_event) ||
+		innermost == NULL || !innermost->finishing)
+		return GetUserId();
+	return innermost->role;
 }

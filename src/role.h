@@ -1,15 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * role.h
- *	  The role that an operation is judged by.
+ *	  The role that a fence trigger judges.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_ROLE_H
 #define DLOCK_ROLE_H
 
+#include "commands/trigger.h"
+
 extern void dlock_role_init(void);
-extern Oid	dlock_role_current(void);
-extern Oid	dlock_role_of_after_trigger(bool deferrable);
+extern Oid	dlock_role_of_trigger(const TriggerData *data);
 
 #endif							/* DLOCK_ROLE_H */

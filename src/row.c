@@ -25,11 +25,13 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "clock.h"
 #include "compat.h"
@@ -131,14 +133,23 @@ table_changed(const char *detail)
 			 errhint("Undo the change, or drop and create the extension again.")));
 }
 
+static bool
+is_our_index(Form_pg_index form, Relation heap)
+{
+	return form->indrelid == RelationGetRelid(heap) &&
+		form->indisprimary && form->indisvalid && form->indnkeyatts == 2 &&
+		form->indkey.values[0] == Anum_key && form->indkey.values[1] == Anum_slot;
+}
+
 /*
  * We read and write rows as bytes, so a table that its owner has changed is
  * refused before that does harm.
  */
 void
-dlock_row_check_table(Relation heap)
+dlock_row_check_table(Relation heap, Oid index)
 {
 	TupleDesc	desc = RelationGetDescr(heap);
+	HeapTuple	tuple;
 
 	if (heap->rd_rel->relam != HEAP_TABLE_AM_OID)
 		table_changed(_("Its access method is not heap."));
@@ -156,6 +167,11 @@ dlock_row_check_table(Relation heap)
 								   att->attcollation != C_COLLATION_OID)))
 			table_changed(psprintf(_("Column %d has a different definition."), i + 1));
 	}
+
+	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(index));
+	if (!HeapTupleIsValid(tuple) || !is_our_index((Form_pg_index) GETSTRUCT(tuple), heap))
+		table_changed(_("Index \"locks_pkey\" is not its primary key."));
+	ReleaseSysCache(tuple);
 }
 
 /*

@@ -30,7 +30,7 @@ typedef struct DlockGrant
 	int64		expires_at;
 } DlockGrant;
 
-extern void dlock_row_check_table(Relation heap);
+extern void dlock_row_check_table(Relation heap, Oid index);
 
 /* reading */
 extern bool dlock_row_is(HeapTuple tuple, const DlockKey *key, int16 slot);

@@ -26,6 +26,7 @@
 
 static HTAB *grants = NULL;
 static int	nreleased = 0;
+static int	nfresh = 0;
 static pg_on_exit_callback release_at_exit = NULL;
 
 void
@@ -67,13 +68,18 @@ dlock_session_add(const DlockKey *key, Oid role)
 	grant = hash_search(grants, &key->hash, HASH_ENTER, &found);
 	if (found)
 		pfree(grant->key);
+	else
+	{
+		grant->fresh = true;
+		nfresh++;
+	}
 	grant->key = copy;
 	grant->keylen = key->len;
 	grant->role = role;
 	grant->released = false;
 }
 
-/* We released this key.  It is forgotten when that commits. */
+/* This key is ours no more.  It is forgotten when that commits. */
 void
 dlock_session_released(const DlockKey *key)
 {
@@ -89,9 +95,9 @@ dlock_session_released(const DlockKey *key)
 	}
 }
 
-/* At the end of a transaction or the rollback of a subtransaction. */
+/* What was released may be ours again. */
 void
-dlock_session_at_end(bool committed)
+dlock_session_at_abort_sub(void)
 {
 	HASH_SEQ_STATUS scan;
 	DlockSessionGrant *grant;
@@ -102,11 +108,29 @@ dlock_session_at_end(bool committed)
 
 	hash_seq_init(&scan, grants);
 	while ((grant = hash_seq_search(&scan)) != NULL)
-	{
-		if (!grant->released)
-			continue;
 		grant->released = false;
-		if (committed)
+}
+
+/* A commit forgets what was released, a rollback what was added. */
+void
+dlock_session_at_end(bool committed)
+{
+	HASH_SEQ_STATUS scan;
+	DlockSessionGrant *grant;
+
+	if (nreleased == 0 && nfresh == 0)
+		return;
+	nreleased = 0;
+	nfresh = 0;
+
+	hash_seq_init(&scan, grants);
+	while ((grant = hash_seq_search(&scan)) != NULL)
+	{
+		bool		forget = committed ? grant->released : grant->fresh;
+
+		grant->released = false;
+		grant->fresh = false;
+		if (forget)
 		{
 			pfree(grant->key);
 			(void) hash_search(grants, &grant->hash, HASH_REMOVE, NULL);

@@ -20,12 +20,14 @@ typedef struct DlockSessionGrant
 	int			keylen;
 	Oid			role;
 	bool		released;		/* by a transaction that has not ended */
+	bool		fresh;			/* added by a transaction that has not ended */
 } DlockSessionGrant;
 
 extern void dlock_session_init(pg_on_exit_callback at_exit);
 extern void dlock_session_prepare(void);
 extern void dlock_session_add(const DlockKey *key, Oid role);
 extern void dlock_session_released(const DlockKey *key);
+extern void dlock_session_at_abort_sub(void);
 extern void dlock_session_at_end(bool committed);
 extern bool dlock_session_any(void);
 extern DlockSessionGrant *dlock_session_list(int *n);

@@ -28,48 +28,52 @@
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 
 /*
- * Release all of them and return how many there were.  A backend that exits
- * cannot wait for another transaction that is using a row, such as a fence.  It
- * does not need to, because the grant is not live without its process.  A
- * backend that continues has to wait.
+ * Release those of the given role, or of all roles if that is InvalidOid, and
+ * return how many there were.  A backend that exits cannot wait for another
+ * transaction that is using a row, such as a fence.  It does not need to, because
+ * the grant is not live without its process.  A backend that continues has to
+ * wait.
  */
 int
-dlock_session_end_release(bool wait)
+dlock_session_end_release(Oid role, bool wait)
 {
 	int			ngrants;
 	int			released = 0;
 	DlockSessionGrant *grants = dlock_session_list(&ngrants);
-	DlockStore	store;
-
-	if (ngrants == 0)
-		return 0;
 
 	PushActiveSnapshot(GetTransactionSnapshot());
-
-	/* if the extension has been dropped, so have the grants */
-	if (dlock_store_open(&store, true, true))
+	for (int i = 0; i < ngrants; i++)
 	{
-		dlock_store_close(&store, true);
-		for (int i = 0; i < ngrants; i++)
-		{
-			DlockRequest request = {.op = DLOCK_RELEASE};
-			DlockResult result;
+		DlockRequest request = {.op = DLOCK_RELEASE};
+		DlockResult result;
+		DlockKey	key;
 
-			request.role = grants[i].role;
-			request.pid = MyProcPid;
-			request.key = grants[i].key;
-			request.keylen = grants[i].keylen;
-			request.skip_used = !wait;
-			dlock_lock_execute(&request, &result);
-			if (result.answer == DLOCK_IS_RELEASED)
-				released++;
-		}
+		if (OidIsValid(role) && role != grants[i].role)
+			continue;
+		request.role = grants[i].role;
+		request.pid = MyProcPid;
+		request.key = grants[i].key;
+		request.keylen = grants[i].keylen;
+		request.skip_used = !wait;
+		dlock_lock_execute(&request, &result);
+		if (result.answer == DLOCK_IS_RELEASED)
+			released++;
+
+		/* what is not ours any more need not be remembered */
+		dlock_key_set(&key, grants[i].key, grants[i].keylen);
+		dlock_session_released(&key);
 	}
 	PopActiveSnapshot();
 	return released;
 }
 
-/* As RemoveTempRelationsCallback() does for temporary tables. */
+/*
+ * As RemoveTempRelationsCallback() does for temporary tables.  A backend that
+ * exits can be neither cancelled nor terminated, so it must not wait: not for a
+ * lock on the table or its indexes, and not for a safe snapshot, which a
+ * transaction that is SERIALIZABLE, READ ONLY and DEFERRABLE would do.  If it
+ * gives up, the grants end with the process all the same.
+ */
 static void
 release_at_exit(int code, Datum arg)
 {
@@ -77,9 +81,28 @@ release_at_exit(int code, Datum arg)
 		return;
 
 	AbortOutOfAnyTransaction();
+	DefaultXactIsoLevel = XACT_READ_COMMITTED;
+	DefaultXactReadOnly = false;
+	DefaultXactDeferrable = false;
 	StartTransactionCommand();
-	(void) dlock_session_end_release(false);
+	if (dlock_store_lock_if_free())
+		(void) dlock_session_end_release(InvalidOid, false);
 	CommitTransactionCommand();
+}
+
+/* The extension may have been dropped, and the grants with it. */
+static void
+release_at_discard(void)
+{
+	DlockStore	store;
+
+	if (!dlock_session_any())
+		return;
+	if (dlock_store_open(&store, true, true))
+	{
+		dlock_store_close(&store, true);
+		(void) dlock_session_end_release(InvalidOid, true);
+	}
 }
 
 static void
@@ -98,7 +121,7 @@ process_utility(PlannedStmt *statement, const char *text, bool readOnlyTree,
 		standard_ProcessUtility(statement, text, readOnlyTree, context, params,
 								environment, dest, completion);
 	if (discards)
-		(void) dlock_session_end_release(true);
+		release_at_discard();
 }
 
 void

@@ -81,6 +81,19 @@ locate(void)
 	return true;
 }
 
+/* A sequence that is not the extension's would repeat versions. */
+static void
+check_sequence(Oid sequence, const char *name)
+{
+	if (get_rel_relkind(sequence) != RELKIND_SEQUENCE ||
+		get_rel_persistence(sequence) != RELPERSISTENCE_PERMANENT ||
+		getExtensionOfObject(RelationRelationId, sequence) != get_extension_oid("dlock", true))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("sequence \"dlock.%s\" is not as dlock created it", name),
+				 errhint("Undo the change, or drop and create the extension again.")));
+}
+
 /* Open the table, to be closed by dlock_store_close(). */
 bool
 dlock_store_open(DlockStore *store, bool write, bool missing_ok)
@@ -98,6 +111,12 @@ dlock_store_open(DlockStore *store, bool write, bool missing_ok)
 		{
 			if (missing_ok)
 				return false;
+			if (OidIsValid(get_extension_oid("dlock", true)))
+				ereport(ERROR,
+						(errcode(ERRCODE_UNDEFINED_OBJECT),
+						 errmsg("a table, index or sequence of extension \"dlock\" is missing in database \"%s\"",
+								get_database_name(MyDatabaseId)),
+						 errhint("If one was renamed, rename it back. Otherwise drop and create the extension again.")));
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
 					 errmsg("extension \"dlock\" is not installed in database \"%s\"",
@@ -122,7 +141,9 @@ dlock_store_open(DlockStore *store, bool write, bool missing_ok)
 
 	if (!cache.checked)
 	{
-		dlock_row_check_table(store->heap);
+		dlock_row_check_table(store->heap, cache.index);
+		check_sequence(cache.versions, "versions");
+		check_sequence(cache.incarnation, "incarnation");
 		cache.checked = true;
 	}
 
@@ -131,6 +152,32 @@ dlock_store_open(DlockStore *store, bool write, bool missing_ok)
 	store->versions = cache.versions;
 	store->incarnation = cache.incarnation;
 	return true;
+}
+
+/*
+ * Lock the table and its indexes for writing until the end of the transaction,
+ * if that needs no waiting.  Operations that follow then wait for none of them.
+ */
+bool
+dlock_store_lock_if_free(void)
+{
+	Relation	heap;
+	List	   *indexes;
+	ListCell   *cell;
+	bool		locked = true;
+
+	if ((!cache.valid && !locate()) ||
+		!ConditionalLockRelationOid(cache.heap, RowExclusiveLock) ||
+		!cache.valid)
+		return false;
+
+	heap = table_open(cache.heap, NoLock);
+	indexes = RelationGetIndexList(heap);
+	foreach(cell, indexes)
+		locked = locked &&
+		ConditionalLockRelationOid(lfirst_oid(cell), RowExclusiveLock);
+	table_close(heap, NoLock);
+	return locked && cache.valid;
 }
 
 /*

@@ -22,6 +22,7 @@ typedef struct DlockStore
 
 extern void dlock_store_init(void);
 extern bool dlock_store_open(DlockStore *store, bool write, bool missing_ok);
+extern bool dlock_store_lock_if_free(void);
 extern void dlock_store_close(DlockStore *store, bool changed);
 
 #endif							/* DLOCK_STORE_H */

@@ -290,7 +290,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	while (first > 0 && changes[first - 1].subid >= mySubid)
 		first--;
 	wake_waiters(first, true);
-	dlock_session_at_end(false);
+	dlock_session_at_abort_sub();
 }
 
 void

@@ -71,8 +71,23 @@ is(held(), 'lease', 'they are gone');
 $node->safe_psql('postgres', 'CREATE ROLE alice');
 $holder->ask_it('SET ROLE alice');
 take('f');
-is($holder->ask_it('RESET ROLE; SELECT dlock_release_session()'), 1, 'taken under SET ROLE');
-is(held(), 'lease', 'and released');
+is($holder->ask_it('RESET ROLE; SELECT dlock_release_session()'), 0, 'dlock_release_session() leaves the locks of another role');
+is(held(), 'f lease', 'it is held');
+is($holder->ask_it('SET ROLE alice; SELECT dlock_release_session(); RESET ROLE'), 1, 'and releases those of its own');
+$holder->ask_it('SET ROLE alice');
+take('f');
+$holder->ask_it('RESET ROLE');
+$holder->ask_it('DISCARD ALL');
+is(held(), 'lease', 'DISCARD ALL releases those of all roles');
+
+# the list forgets what was rolled back, and what is not held any more
+$holder->ask_it(q{DO $$ BEGIN FOR i IN 1..20000 LOOP PERFORM dlock_acquire('r' || i, '1h', session => true); ROLLBACK; END LOOP; END $$});
+$holder->ask_it(q{SELECT count(dlock_acquire('x' || i, '1ms', session => true)) FROM generate_series(1, 20000) i});
+$holder->ask_it('DISCARD ALL');
+is( $holder->ask_it(q{SELECT dlock_acquire('one', '1h', session => true) > 0;
+SELECT dlock_release_session()}), "t\n1", 'one lock is in the list');
+cmp_ok($holder->ask_it(q{SELECT sum(used_bytes) FROM pg_backend_memory_contexts WHERE name = 'dlock session grants'}),
+	'<', 4_000_000, 'the list of a session that took 40,000 locks has room for them, and no more');
 
 # a row that another transaction is using: it waits instead of leaving the lock
 my $version = take('g');
