@@ -138,7 +138,10 @@ make_infos(DlockReply *reply, dlock_info **infos, size_t *n, dlock_error *err)
 	return DLOCK_OK;
 }
 
-/* until: for as long as there is a server that answers */
+/*
+ * The grant of a key, of several the oldest.  until: for as long as there is a
+ * server that answers.
+ */
 static dlock_status
 info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
 		   int64_t until, dlock_info **info, dlock_error *err)
@@ -163,6 +166,9 @@ info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
 		dlock_list_free(found, 0);
 		return dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
 	}
+	/* the caller frees one */
+	for (size_t i = 1; i < n; i++)
+		clear_info(&found[i]);
 	*info = found;
 	return DLOCK_OK;
 }

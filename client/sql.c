@@ -133,8 +133,8 @@ const char	dlock_sql_renew[] =
 "SELECT x.i, x.refreshed, x.state,"
 " CASE WHEN x.state" EQUALS "'preempting'" TEXT " THEN"
 " (SELECT " EPOCH_MS("l.requestor_deadline" MINUS NOW)
-" FROM @.dlock_locks l WHERE l.key" EQUALS "x.k) END"
-" FROM (SELECT u.i, u.k,"
+" FROM @.dlock_locks l WHERE l.key" EQUALS "x.k AND l.version" EQUALS "x.v) END"
+" FROM (SELECT u.i, u.k, u.v,"
 " CASE WHEN u.r THEN @.dlock_refresh(key => u.k, version => u.v,"
 " ttl => NULL" INTERVAL ", owner => NULL" TEXT ") IS NOT NULL END AS refreshed,"
 " @.dlock_check(key => u.k, version => u.v, owner => NULL" TEXT ") AS state"
@@ -160,13 +160,13 @@ EPOCH_MS("l.requestor_since") ", " EPOCH_MS("l.requestor_deadline") ", " \
 "GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 ")" \
 " FROM @.dlock_locks l"
 
-/* key */
-const char	dlock_sql_info[] = INFO_COLUMNS " WHERE l.key" EQUALS "$1" TEXT;
+/* key; its grants, the oldest first */
+const char	dlock_sql_info[] = INFO_COLUMNS " WHERE l.key" EQUALS "$1" TEXT " ORDER BY l.version";
 
 /* a pattern of LIKE or NULL, the limit or NULL */
 const char	dlock_sql_list[] = INFO_COLUMNS
 " WHERE $1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT
-" ORDER BY l.key COLLATE pg_catalog.\"C\" LIMIT $2" INT8;
+" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version LIMIT $2" INT8;
 
 const char	dlock_sql_waiters[] =
 "SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "

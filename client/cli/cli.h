@@ -138,7 +138,8 @@ extern int	run_top(const Options *options);
 typedef struct
 {
 	const char *key;
-	const dlock_info *info;		/* NULL: free, or in somebody's transaction */
+	const dlock_info *holders;	/* its grants, the oldest first */
+	size_t		holder_count;	/* 0: free, or in an open transaction */
 	int			waiting;
 	int			watching;
 	int64_t		longest_wait;
@@ -157,6 +158,8 @@ typedef struct
 
 extern dlock_status list_get(dlock_handle *handle, const Options *options,
 							 int64_t timeout, List *list, dlock_error *err);
+extern const dlock_info *first_holder(const Entry *entry);
+extern int64_t newest_version(const Entry *entry);
 extern void list_sort(List *list, const char *by);
 extern void list_free(List *list);
 extern Colour remaining_colour(const dlock_info *info);

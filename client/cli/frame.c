@@ -104,12 +104,15 @@ add_summary(const Top *top, Text *out, const List *list)
 		watching += (uint64_t) entry->watching;
 		if (entry->longest_wait > longest)
 			longest = entry->longest_wait;
-		if (entry->info == NULL)
-			continue;
-		if (strcmp(entry->info->state, "held") != 0)
+	}
+	for (i = 0; i < list->info_count; i++)
+	{
+		const dlock_info *info = &list->infos[i];
+
+		if (strcmp(info->state, "held") != 0)
 			preempting++;
-		if (next < 0 || entry->info->remaining_ms < next)
-			next = entry->info->remaining_ms;
+		if (next < 0 || info->remaining_ms < next)
+			next = info->remaining_ms;
 	}
 	text_count(&parts[0], list->info_count);
 	text_add(&parts[0], " held");
@@ -223,7 +226,7 @@ add_bar(Text *out, const dlock_info *info)
 static void
 add_lock(Table *table, const Entry *entry)
 {
-	const dlock_info *info = entry->info;
+	const dlock_info *info = first_holder(entry);
 
 	table_cell(table, CYAN, entry->key);
 	if (info != NULL)

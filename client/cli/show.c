@@ -11,7 +11,7 @@
 static const char *
 state_name(const Entry *entry)
 {
-	return entry->info != NULL ? entry->info->state : "not held";
+	return entry->holder_count > 0 ? first_holder(entry)->state : "not held";
 }
 
 static void
@@ -43,7 +43,7 @@ static const Column lock_columns[] = {
 static void
 add_lock(Table *table, const Entry *entry)
 {
-	const dlock_info *info = entry->info;
+	const dlock_info *info = first_holder(entry);
 	bool		asked = info != NULL && strcmp(info->state, "held") != 0;
 
 	table_cell(table, CYAN, entry->key);
@@ -243,7 +243,7 @@ add_line_number(Text *out, const char *name, int64_t number)
 static void
 show_info(const Entry *entry, const List *list)
 {
-	const dlock_info *info = entry->info;
+	const dlock_info *info = first_holder(entry);
 	Text		out = {0};
 	Text		buffer = {0};
 
@@ -330,7 +330,7 @@ run_info(const Options *options)
 		return give_up(handle, status, &err, options->key);
 	}
 	entry = list.count > 0 ? &list.entries[0] : &nobody;
-	held = entry->info != NULL;
+	held = entry->holder_count > 0;
 	if (options->json)
 	{
 		Text		json = {0};

@@ -56,7 +56,7 @@ count_changes(Top *top, List *list)
 	for (i = 0; i < list->count; i++)
 	{
 		Entry	   *entry = &list->entries[i];
-		int64_t		version = entry->info != NULL ? entry->info->version : 0;
+		int64_t		version = newest_version(entry);
 		Seen		sought = {.key = (char *) entry->key};
 		const Seen *before = NULL;
 

@@ -17,11 +17,9 @@ print_change(const Options *options, int64_t version, const dlock_info *info)
 
 	if (options->json)
 	{
-		Entry		entry = {.key = options->key,.info = info};
-
 		json_open(&line, NULL, '{');
 		json_time(&line, "time", now_unix);
-		json_string(&line, "key", entry.key);
+		json_string(&line, "key", options->key);
 		json_string(&line, "event", version != 0 ? "held" : "free");
 		if (version != 0)
 			json_number(&line, "version", version);
