@@ -9,13 +9,14 @@
  *
  * libpq exports these functions and installs the header, but among its internal
  * headers, where it expects PostgreSQL's c.h.  All that it needs of that is one
- * macro.
+ * macro and <stdarg.h>.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_BUFFER_H
 #define DLOCK_BUFFER_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 

@@ -9,9 +9,9 @@
 #include "text.h"
 
 /*
- * Exit codes.  They are the interface for scripts: --help, the man page and
- * docs/cli.md list them.  Those of sysexits.h where there is one, since few
- * commands use these, and "exec" passes the command's own code on.
+ * Exit codes are the interface for scripts: --help, the man page and docs/cli.md
+ * list them.  They are those of sysexits.h where possible, because few commands
+ * use these, and "exec" passes on the exit code of its command.
  */
 #define EXIT_USAGE			64	/* EX_USAGE */
 #define EXIT_UNREACHABLE	69	/* EX_UNAVAILABLE */

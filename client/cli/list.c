@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A pattern of the shell as one of LIKE. */
+/* Convert a shell pattern to one of LIKE. */
 static char *
 like_pattern(const char *glob)
 {
@@ -107,7 +107,7 @@ by_waiters(const void *a, const void *b)
 	return by_remaining(a, b);
 }
 
-/* The longest held first; those that nobody holds last. */
+/* The longest held first; keys that are not held last. */
 static int
 by_held(const void *a, const void *b)
 {
@@ -222,7 +222,7 @@ list_free(List *list)
 	memset(list, 0, sizeof(*list));
 }
 
-/* Renewed at a third of the TTL, a lock should never come below a half. */
+/* A lock that is renewed every third of its TTL always has more than half. */
 Colour
 remaining_colour(const dlock_info *info)
 {
@@ -233,7 +233,7 @@ remaining_colour(const dlock_info *info)
 	return GREEN;
 }
 
-/* By the server's clock, of which the answer itself tells the time. */
+/* By the server's clock, whose time follows from the row itself. */
 int64_t
 held_for(const dlock_info *info)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A row that somebody's open transaction has in use is not seen yet. */
+/* A key without a visible grant may be in use by an open transaction. */
 static const char *
 state_name(const Entry *entry)
 {
@@ -203,7 +203,7 @@ run_ls(const Options *options)
 
 #define NAME_WIDTH 14
 
-/* It is everything about one key: what is too long is continued, not cut. */
+/* Long values are continued on the next line, not cut. */
 static void
 add_line(Text *out, const char *name, const char *value)
 {
@@ -267,9 +267,9 @@ show_info(const Entry *entry, const List *list)
 		if (info->has_requestor)
 		{
 			text_clear(&buffer);
-			text_format(&buffer, "%s, priority %d, has to be answered in ",
+			text_format(&buffer, "%s, priority %d; the holder has to yield within ",
 						info->requestor_owner != NULL ?
-						info->requestor_owner : "somebody",
+						info->requestor_owner : "another client",
 						info->requestor_priority);
 			text_duration(&buffer, info->requestor_left_ms);
 			add_line(&out, "requested by", buffer.data);
@@ -292,7 +292,7 @@ show_info(const Entry *entry, const List *list)
 	finish_output(&out);
 }
 
-/* A key as a pattern for itself alone. */
+/* A pattern that matches only this key. */
 static char *
 literal_pattern(const char *key)
 {
