@@ -38,7 +38,7 @@ check_options(const char *key, const dlock_options *options, dlock_error *err)
 	return DLOCK_OK;
 }
 
-/* Everything but the grant. */
+/* A lock that has everything except its grant. */
 static dlock_lock *
 new_lock(dlock_handle *handle, const char *key, const dlock_options *options)
 {
@@ -67,9 +67,9 @@ new_lock(dlock_handle *handle, const char *key, const dlock_options *options)
 }
 
 /*
- * We were granted the lock, but perhaps long after we asked: we may have
- * waited for it, or slept.  Then only a refresh tells from when on its TTL
- * counts, and whether it is ours at all.
+ * We were granted the lock, but perhaps long after we asked, because we waited
+ * for it or slept.  Then only a refresh tells when its TTL began, and whether
+ * it is still ours.
  */
 static dlock_status
 confirm(dlock_lock *lock, int64_t sent_at, int64_t timeout_ms, int64_t until,
@@ -123,7 +123,7 @@ acquire(dlock_handle *handle, dlock_lock *lock, const dlock_options *options,
 	if (options->owner != NULL &&
 		!dlock_orphans_forget(handle, lock->key, lock->owner, until))
 		return dlock_fail(err, DLOCK_TIMEOUT,
-						  "a release of lock \"%s\" has no answer from the server", lock->key);
+						  "the server did not answer an earlier release of lock \"%s\"", lock->key);
 
 	for (;;)
 	{
@@ -150,21 +150,21 @@ acquire(dlock_handle *handle, dlock_lock *lock, const dlock_options *options,
 			dlock_reply_free(call.reply);
 			if (lock->version == 0)
 			{
-				/* perhaps by our own first try, which had no answer */
+				/* the holder may be our own first try, which got no answer */
 				if (call.in_doubt)
 					dlock_orphans_add(handle, lock->key, lock->owner, lock->ttl_ms);
-				return dlock_fail(err, DLOCK_BUSY, "lock \"%s\" is held by somebody else",
+				return dlock_fail(err, DLOCK_BUSY, "lock \"%s\" is held by another client",
 								  lock->key);
 			}
 			status = confirm(lock, call.sent_at, timeout_ms, until, err);
 			if (status == DLOCK_OK)
 				return DLOCK_OK;
-			/* it came and went: once more, with what is left of the time */
+			/* it was granted and lost: try again in the time that is left */
 			if (status == DLOCK_LOST && dlock_now() < until)
 				continue;
 			if (status == DLOCK_LOST)
 				return dlock_fail(err, DLOCK_LOST,
-								  "lock \"%s\" was granted and lost before we knew", lock->key);
+								  "lock \"%s\" was granted but lost before the answer arrived", lock->key);
 			call.in_doubt = true;
 		}
 		if (call.in_doubt)
@@ -184,7 +184,7 @@ dlock_acquire(dlock_handle *handle, const char *key, const dlock_options *given,
 
 	dlock_error_clear(err);
 	if (granted == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "no place for the lock");
+		return dlock_fail(err, DLOCK_INVALID, "lock must not be null");
 	*granted = NULL;
 	status = dlock_may_ask(handle, err);
 	if (status != DLOCK_OK)
@@ -196,7 +196,7 @@ dlock_acquire(dlock_handle *handle, const char *key, const dlock_options *given,
 	if (status != DLOCK_OK)
 		return status;
 
-	/* what may fail for want of memory comes before the grant */
+	/* everything that may run out of memory comes before the grant */
 	status = dlock_keepalive_start(handle, err);
 	if (status != DLOCK_OK)
 		return status;

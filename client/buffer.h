@@ -9,7 +9,7 @@
  *
  * libpq exports these functions and installs the header, but among its internal
  * headers, where it expects PostgreSQL's c.h.  All that it needs of that is one
- * macro, and from PostgreSQL 18 on va_list.
+ * macro and <stdarg.h>.
  *
  *-------------------------------------------------------------------------
  */

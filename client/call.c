@@ -1,16 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * call.c
- *	  One question to the server, asked until it is answered.
+ *	  One statement, sent until it is answered.
  *
- * Every statement of the library may be asked twice: an acquire has an owner,
- * who gets the same grant again, and the others name their grant.  So when a
- * connection breaks, a server goes down or an answer does not come, the
- * question goes to whichever host takes us next, until the caller's time is
- * up.  Nothing is ever cancelled.
+ * Every statement of the library can be sent twice: an acquire has an owner,
+ * which gets the same grant again, and the others name their grant.  So when a
+ * connection breaks, a server goes down or an answer does not arrive, the
+ * statement is sent to the next host that accepts us, until the caller's time
+ * is up.  Nothing is ever cancelled.
  *
- * A server that is full, or about to start or stop, is not silent: who waits
- * for a lock asks again until that wait is over.
+ * A server that is full, starting or shutting down is not silent: a call that
+ * waits for a lock retries until its wait is over.
  *
  *-------------------------------------------------------------------------
  */
@@ -37,10 +37,10 @@ dlock_call_init(DlockCall *call, const char *sql, int nparams,
 }
 
 /*
- * While the server makes us wait, it may have gone, and TCP does not tell if
- * the machine in between is alive.  Ask on another connection, and do not keep
- * that: as many as wait would want it.  false: gone, or another server is the
- * one to ask.
+ * The server may go away while we wait, and TCP does not notice if a machine
+ * in between stays alive.  So ask on another connection, and close that again,
+ * because every waiter would need one.  Returns false if the server is gone,
+ * or if another one has taken its place.
  */
 static bool
 still_there(dlock_handle *handle, DlockConn *waiting, int64_t timeout_ms,
@@ -97,7 +97,7 @@ typedef enum Outcome
 	OUT_OF_TIME
 } Outcome;
 
-/* Connect, if it is not; ANSWERED: it is, or never will be. */
+/* Connect if necessary.  ANSWERED: it is connected, or never will be. */
 static Outcome
 connect_for(const DlockCall *call, DlockConn *conn, int64_t *silent_until,
 			dlock_error *error)
@@ -119,11 +119,11 @@ connect_for(const DlockCall *call, DlockConn *conn, int64_t *silent_until,
 		until = dlock_min(call->until, *silent_until);
 		if (dlock_now() >= until)
 		{
-			/* what the host before said is more than that time is up */
+			/* the error of an earlier host says more than a timeout */
 			dlock_error_copy(error, dlock_conn_error(conn, &retry));
 			if (error->message[0] == '\0')
 				dlock_fail(error, DLOCK_UNREACHABLE,
-						   "no server could be reached in %lld ms",
+						   "could not reach a server in %lld ms",
 						   (long long) call->timeout_ms);
 			dlock_conn_close(conn);
 			return OUT_OF_TIME;
@@ -171,7 +171,7 @@ try(dlock_handle *handle, DlockCall *call, DlockConn *conn,
 
 			if (now >= until)
 			{
-				/* it may be done yet */
+				/* the server may still execute it */
 				dlock_conn_close(conn);
 				call->in_doubt = true;
 				dlock_fail(error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
@@ -209,9 +209,9 @@ try(dlock_handle *handle, DlockCall *call, DlockConn *conn,
 }
 
 /*
- * How long to wait before the next try.  Many may be turned away at a time,
- * and must not come back at the same time.  After a timeout of the server,
- * which took its time, the next try is at once, unless that was very short.
+ * When to try again.  Many clients may be turned away at the same time, and
+ * must not all come back at the same time.  After a timeout of the server the
+ * next try is made at once, unless that timeout was very short.
  */
 static int64_t
 next_try_at(const DlockCall *call, const DlockConn *conn, int64_t backoff)
@@ -221,7 +221,7 @@ next_try_at(const DlockCall *call, const DlockConn *conn, int64_t backoff)
 						 call->sent_at + dlock_jitter(dlock_min(backoff, DLOCK_TIMED_OUT_PAUSE_MS)));
 	if (dlock_conn_turned_away_at(conn) > 0)
 	{
-		/* not for as long as nobody at all may be there */
+		/* well below the time after which a server counts as silent */
 		backoff = dlock_max(dlock_min(backoff, call->timeout_ms / 2), 1);
 		return dlock_now() + backoff / 2 + dlock_random() % backoff;
 	}
@@ -229,7 +229,7 @@ next_try_at(const DlockCall *call, const DlockConn *conn, int64_t backoff)
 }
 
 /*
- * DLOCK_OK: call->reply is the answer, to be freed.
+ * DLOCK_OK: the caller frees call->reply.
  */
 dlock_status
 dlock_call(dlock_handle *handle, DlockCall *call, dlock_error *err)
@@ -258,7 +258,7 @@ dlock_call(dlock_handle *handle, DlockCall *call, dlock_error *err)
 		outcome = try(handle, call, conn, &silent_until, &error);
 		if (outcome != AGAIN)
 			break;
-		/* an old connection may just have become stale */
+		/* an old connection may have been closed by the server meanwhile */
 		if (was_open && dlock_conn_state(conn) == DLOCK_CONN_CLOSED)
 			continue;
 		if (call->once || (call->knocks && dlock_conn_found_full(conn, NULL)))

@@ -60,7 +60,7 @@ dlock_conn_disconnect(DlockConn *conn)
 	conn->pg = NULL;
 }
 
-/* Whatever it is doing; the error stays. */
+/* Close it, whatever its state; the error stays. */
 void
 dlock_conn_close(DlockConn *conn)
 {
@@ -106,10 +106,10 @@ dlock_conn_result_error(DlockConn *conn, const PGresult *result)
 					 text != NULL ? text : PQresultErrorMessage(result),
 					 PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL),
 					 PQresultErrorField(result, PG_DIAG_MESSAGE_HINT));
-	/* the server's hint is for the author of the call */
+	/* the server's own hint is for the author of the SQL */
 	if (strcmp(conn->error.sqlstate, "42725") == 0 && conn->schema != NULL)
 		snprintf(conn->error.hint, sizeof(conn->error.hint),
-				 "Drop the function of the same name that is not of extension dlock from schema %s,"
+				 "Drop the function of the same name in schema %s that does not belong to extension dlock,"
 				 " and revoke CREATE on that schema from other roles.",
 				 conn->schema);
 	conn->retry = dlock_error_classify(&conn->error);
@@ -145,8 +145,9 @@ succeeded(const PGresult *result)
 }
 
 /*
- * Read and write what can be without blocking.  -1: the connection is broken,
- * and conn->error says so; 1: the answer is complete, in conn->result.
+ * Read and write what is possible without blocking.  Returns -1 if the
+ * connection is broken, with conn->error set, and 1 if the result is complete,
+ * in conn->result.
  */
 int
 dlock_conn_transfer(DlockConn *conn, short revents)
@@ -170,10 +171,10 @@ dlock_conn_transfer(DlockConn *conn, short revents)
 			return 1;
 
 		/*
-		 * An error after a result is that of the commit, or the end of the
-		 * connection before there was word of it: what the result says may
-		 * never have come about.  Of several errors the first tells why; what
-		 * follows is that the connection is gone.
+		 * An error after a result means that the commit failed, or that the
+		 * connection ended before it was confirmed, so the result may never
+		 * have taken effect.  Of several errors the first tells the cause;
+		 * those after it only say that the connection is gone.
 		 */
 		if (conn->result != NULL && !succeeded(conn->result))
 			PQclear(result);
@@ -200,8 +201,8 @@ tell_notifications(DlockConn *conn)
 }
 
 /*
- * From here on it tells of notifications, if there is no pooler in between.
- * Not yet READY: look at the state.
+ * Subscribe to notifications, unless there is a pooler in between.  Sets the
+ * state: READY, or LISTEN while the statement is on its way.
  */
 void
 dlock_conn_send_listen(DlockConn *conn)
@@ -217,8 +218,8 @@ dlock_conn_send_listen(DlockConn *conn)
 }
 
 /*
- * Tell of notifications, where that is possible.  One that is READY may be
- * busy with that for up to so long.
+ * Call notified() with notifications, where that is possible.  A connection
+ * that is READY may be busy with that for up to patience.
  */
 void
 dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg,
@@ -327,7 +328,7 @@ dlock_conn_work(DlockConn *conn, int64_t until)
 	dlock_conn_step(conn, n > 0 ? fd.revents : 0, dlock_now());
 }
 
-/* In state READY; false: it could not be sent, and the connection is closed. */
+/* In state READY.  False: it could not be sent, and the connection is closed. */
 bool
 dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
 				const char *const *params)
@@ -366,7 +367,7 @@ dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
 		dlock_conn_close(conn);
 		return false;
 	}
-	/* libpq has written what it could; the rest, and what came, is for later */
+	/* libpq has sent what it could; dlock_conn_step() does the rest */
 	conn->state = DLOCK_CONN_BUSY;
 	conn->events = POLLIN | POLLOUT;
 	return true;
@@ -382,7 +383,7 @@ dlock_conn_take(DlockConn *conn)
 	conn->state = DLOCK_CONN_READY;
 	if (conn->unconfirmed)
 	{
-		/* asked again, it waits for the standby again */
+		/* a retry waits for the standby again */
 		dlock_fail(&conn->error, DLOCK_UNREACHABLE,
 				   "the wait for a synchronous standby was cancelled");
 		conn->retry = true;
@@ -427,28 +428,28 @@ dlock_conn_fd(const DlockConn *conn, short *events)
 	return conn->pg != NULL ? PQsocket(conn->pg) : -1;
 }
 
-/* When to call dlock_conn_step() even if nothing happened. */
+/* When to call dlock_conn_step() even if poll() reports nothing. */
 int64_t
 dlock_conn_until(const DlockConn *conn)
 {
 	return dlock_conn_connecting(conn) ? conn->until : DLOCK_NEVER;
 }
 
-/* Was it ended by a timeout of the server, and is it to be asked again? */
+/* Did a timeout of the server end the statement?  Then it can be sent again. */
 bool
 dlock_conn_timed_out(const DlockConn *conn)
 {
 	return conn->timed_out;
 }
 
-/* When a server last said that it is there but cannot take us; 0: never. */
+/* When a server last answered that it cannot accept us; 0: never. */
 int64_t
 dlock_conn_turned_away_at(const DlockConn *conn)
 {
 	return conn->turned_away_at;
 }
 
-/* Was that because it is full?  The server of the other one, if given. */
+/* Did it because it is full?  If where is given: that server? */
 bool
 dlock_conn_found_full(const DlockConn *conn, const DlockConn *where)
 {

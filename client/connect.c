@@ -41,7 +41,7 @@ dlock_connect_error(DlockConn *conn)
 		conn->turned_away_at = dlock_now();
 	if (strcmp(error->sqlstate, "53300") == 0)
 		conn->full_host = conn->host;
-	/* before there is a statement, it is about what the conninfo sets */
+	/* without a statement, an unknown object is one that the conninfo names */
 	if (strcmp(error->sqlstate, "42704") == 0)
 		error->status = DLOCK_INVALID;
 	if (PQconnectionNeedsPassword(conn->pg))
@@ -65,12 +65,12 @@ dlock_connect_forget(DlockConn *conn)
 }
 
 /*
- * Notices are nobody's business here, and libpq would print them.  But for
- * one: when somebody cancels a commit that waits for the synchronous standby,
- * the server answers as if all were well, with a warning before it.  That is
- * no confirmation: a failover would lose what the answer says.  Its text is
- * translated and its code is that of any warning, so it is known by where it
- * comes from, which servers always tell.
+ * Notices are dropped, because libpq would print them.  One of them matters:
+ * when a commit that waits for the synchronous standby is cancelled, the server
+ * sends a warning and then reports success.  That is no confirmation, because
+ * a failover would undo the change.  The text of the warning is translated and
+ * its SQLSTATE is that of any warning, so it is recognized by the function of
+ * the server that raised it.
  */
 static void
 hear_notice(void *arg, const PGresult *result)
@@ -164,7 +164,7 @@ start_host(DlockConn *conn, int64_t now)
 	conn->state = DLOCK_CONN_RESOLVING;
 }
 
-/* This one did not take us; conn->error says why. */
+/* This address did not accept us; conn->error says why. */
 static void
 next_address(DlockConn *conn, int64_t now)
 {
@@ -189,7 +189,10 @@ next_address(DlockConn *conn, int64_t now)
 	dlock_conn_close(conn);
 }
 
-/* Connect to the first host that takes us, connect_ms (or 0) for each. */
+/*
+ * Connect to the first host that accepts us.  connect_ms, if not 0, is the
+ * longest time for each address.
+ */
 void
 dlock_conn_start(DlockConn *conn, int64_t connect_ms, int64_t now)
 {
@@ -256,7 +259,7 @@ looked_up(DlockConn *conn, int64_t now)
 		return;
 	}
 	conn->direct = atoi(PQgetvalue(result, 0, 1)) == PQbackendPID(conn->pg);
-	/* not there if the library is not preloaded, which any call will tell */
+	/* null if the library is not preloaded, which the next call will report */
 	conn->default_ttl = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
 	if (conn->default_ttl <= 0)
 		conn->default_ttl = DLOCK_DEFAULT_TTL_MS;

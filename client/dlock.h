@@ -4,21 +4,21 @@
  *	  libdlock: the client of the PostgreSQL extension dlock.
  *
  * A lock is a lease: it ends at its TTL unless it is renewed.  The library
- * renews it in a thread of its own, and tells at once, and before the server
- * would give the lock to somebody else, when that does not succeed any more.
+ * renews it in a thread of its own.  If that fails, it tells the program before
+ * the server can grant the lock to another client.
  *
  * Times are in milliseconds.  Functions may be called from any thread, and a
  * handle and its locks may be shared between threads; the exceptions are
  * dlock_close() and dlock_free(), which must be the last use of their
  * argument.
  *
- * A handle belongs to the process that opened it.  After fork(), what would
- * talk to the server returns DLOCK_INVALID in the child, no lock is the
- * child's (dlock_is_owner() is 0), and dlock_close() frees the copy without a
- * word to the server: the parent's connections and locks stay as they are.
+ * A handle belongs to the process that opened it.  After fork(), the child owns
+ * no lock (dlock_is_owner() is 0), functions that call the server return
+ * DLOCK_INVALID, and dlock_close() only frees the child's copy: the connections
+ * and locks of the parent stay as they are.
  *
  * A function that can fail returns a dlock_status and, if err is not NULL,
- * fills *err.  The library never prints, exits, or touches signals.
+ * fills *err.  The library never prints, exits, or changes signals.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,45 +36,46 @@ extern "C"
 /* The version of this header; dlock_lib_version() is that of the library. */
 #define DLOCK_LIB_VERSION 10000 /* 1.0.0 */
 
-/* What became of a call.  The values never change. */
+/* The result of a call.  The values never change. */
 typedef enum dlock_status
 {
 	DLOCK_OK = 0,				/* done: granted, refreshed, released, held */
-	DLOCK_BUSY = 1,				/* somebody else has it, and the wait is over */
+	DLOCK_BUSY = 1,				/* another client holds it, and the wait is
+								 * over */
 	DLOCK_NOT_HELD = 2,			/* the key is free, or its lease has expired */
-	DLOCK_HELD_BY_OTHER = 3,	/* another grant, owner or role has the key */
+	DLOCK_HELD_BY_OTHER = 3,	/* another grant, owner or role holds the key */
 	DLOCK_PREEMPTING = 4,		/* still ours, but we were asked to yield */
-	DLOCK_LOST = 5,				/* was ours, and is not any more */
+	DLOCK_LOST = 5,				/* it was ours, and is not any more */
 	DLOCK_REFUSED = 6,			/* the holder did not yield (55P03) */
 	DLOCK_UNCHANGED = 7,		/* watching: nothing happened in time */
 	DLOCK_TIMEOUT = 8,			/* connected, but no answer in time, or a
-								 * timeout of the server came first */
-	DLOCK_UNREACHABLE = 9,		/* no server of the list took us in time */
+								 * timeout of the server ended it */
+	DLOCK_UNREACHABLE = 9,		/* no server of the list accepted us in time */
 	DLOCK_DENIED = 10,			/* no such role or database, wrong password,
 								 * no privilege */
-	DLOCK_NOT_READY = 11,		/* the server cannot serve locks: extension
-								 * not installed or not preloaded, another
-								 * function beside one of its own, or
+	DLOCK_NOT_READY = 11,		/* the server cannot grant locks: extension
+								 * not installed or not preloaded, a function
+								 * of the same name makes a call ambiguous, or
 								 * dlock.require_sync refuses */
-	DLOCK_INVALID = 12,			/* bad argument, conninfo, or wrong use */
-	DLOCK_SERVER_ERROR = 13,	/* anything else that the server raised; see
-								 * the sqlstate */
+	DLOCK_INVALID = 12,			/* invalid argument or conninfo, or a call
+								 * that is not allowed here */
+	DLOCK_SERVER_ERROR = 13,	/* any other error of the server; see sqlstate */
 	DLOCK_NO_MEMORY = 14		/* or no thread, or no descriptor */
 } dlock_status;
 
 /* The name of a status, "busy" and so on; never NULL. */
 extern const char *dlock_status_name(dlock_status status);
 
-/* The caller's copy of an error.  Strings are cut to fit. */
+/* An error.  Strings are truncated to fit. */
 typedef struct dlock_error
 {
 	dlock_status status;
-	char		sqlstate[6];	/* of the server, else "" */
+	char		sqlstate[6];	/* of the server, or "" */
 	char		message[512];	/* one line, no newline; "" if there is none */
-	char		hint[512];		/* what to do about it, or "" */
+	char		hint[512];		/* what the user can do about it, or "" */
 } dlock_error;
 
-/* A connection string with its connections, and the thread that renews. */
+/* A connection string, its connections, and the thread that renews locks. */
 typedef struct dlock_handle dlock_handle;
 
 /* A grant. */
@@ -86,33 +87,33 @@ typedef struct dlock_lock dlock_lock;
  */
 typedef enum dlock_event_type
 {
-	/* We were asked to yield, and have left_ms to release.  Once a request. */
+	/* We were asked to yield, and have left_ms to release.  Once per request. */
 	DLOCK_EVENT_PREEMPTED = 1,
 
 	/*
-	 * Renewals do not succeed; the lock will be lost in left_ms if that goes
-	 * on.  Once until a renewal succeeds.
+	 * Renewals fail.  The lock will be lost in left_ms unless one succeeds.
+	 * Comes again only after a renewal has succeeded.
 	 */
 	DLOCK_EVENT_DANGER = 2,
 
-	/* The lock is lost; reason tells why.  Once, and the last event. */
+	/* The lock is lost, for the given reason.  The last event of a lock. */
 	DLOCK_EVENT_LOST = 3
 } dlock_event_type;
 
 typedef enum dlock_reason
 {
 	DLOCK_REASON_NONE = 0,
-	/* no renewal succeeded in time: we gave up before the server did */
+	/* no renewal succeeded before the local deadline */
 	DLOCK_REASON_DEADLINE = 1,
-	/* the server has no such grant any more, and we do not know why */
+	/* the server does not have the grant any more, for an unknown reason */
 	DLOCK_REASON_EXPIRED = 2,
-	/* we were asked to yield and did not in time */
+	/* we were asked to yield and did not do so in time */
 	DLOCK_REASON_PREEMPTED = 3,
 
 	/*
 	 * taken away without notice, by a higher priority or an administrator:
-	 * the server says that another one has it before our time was up, or that
-	 * it is gone, and an event said so
+	 * another client holds it before our deadline, or it is gone after an
+	 * event that said so
 	 */
 	DLOCK_REASON_FORCED = 4
 } dlock_reason;
@@ -132,10 +133,11 @@ typedef struct dlock_event
 } dlock_event;
 
 /*
- * Called in the renewal thread: be quick, all locks of the handle wait for
- * you.  Setting a flag, writing to a pipe and the functions marked "local"
- * below are fine.  A function that talks to the server returns DLOCK_INVALID
- * here.  dlock_close() of this handle takes effect when the callback returns.
+ * Called in the renewal thread.  It must return quickly, because all locks of
+ * the handle wait for it.  It may set a flag, write to a pipe, and call the
+ * functions marked "local" below.  A function that calls the server returns
+ * DLOCK_INVALID here.  dlock_close() of this handle takes effect when the
+ * callback returns.
  */
 typedef void (*dlock_callback) (const dlock_event *event, void *arg);
 
@@ -144,26 +146,26 @@ typedef void (*dlock_callback) (const dlock_event *event, void *arg);
  * Handles
  */
 
-/* Fill with dlock_open_options_init(), then change what you like. */
+/* Initialize with dlock_open_options_init(), then change what you need. */
 typedef struct dlock_open_options
 {
 	size_t		size;			/* set by dlock_open_options_init() */
 
 	/*
-	 * The TTL that the locks will have, about: connect_timeout,
-	 * tcp_user_timeout and keepalives are derived from it unless they are in
-	 * the conninfo.  Default 20000.
+	 * The approximate TTL of the locks.  connect_timeout, tcp_user_timeout
+	 * and keepalives are derived from it unless the conninfo sets them.
+	 * Default 20000.
 	 */
 	int64_t		ttl_ms;
 
 	/*
 	 * How long the servers may be silent or unreachable before a call gives
-	 * up, where the call does not say.  Default 10000.  One that is full, or
-	 * is starting or stopping, is neither: a wait for a lock goes on.
+	 * up, unless the call says otherwise.  Default 10000.  A server that is
+	 * full, starting or shutting down is neither: a wait for a lock goes on.
 	 */
 	int64_t		timeout_ms;
 
-	/* Default of application_name; NULL is "libdlock". */
+	/* The default for application_name; NULL: "libdlock". */
 	const char *application_name;
 
 	/* For locks that have no callback of their own. */
@@ -176,34 +178,34 @@ extern void dlock_open_options_init_size(dlock_open_options *options, size_t siz
 	dlock_open_options_init_size((options), sizeof(dlock_open_options))
 
 /*
- * Make a handle.  conninfo is any connection string or URI of libpq, with
- * several hosts if you like; NULL or "" takes it all from the PG* variables.
+ * Make a handle.  conninfo is a connection string or URI of libpq and may name
+ * several hosts; with NULL or "" everything comes from the PG* variables.
  * target_session_attrs is read-write unless given.  options may be NULL.
  *
- * Nothing is connected yet; DLOCK_INVALID tells of a bad conninfo.
+ * This does not connect.  DLOCK_INVALID: the conninfo is invalid.
  */
 extern dlock_status dlock_open(const char *conninfo,
 							   const dlock_open_options *options,
 							   dlock_handle **handle, dlock_error *err);
 
 /*
- * Connect and see whether the server can do locks.  timeout_ms as in
- * dlock_open_options, with -1 for that of the handle, as in all functions
- * below.  Retries until then, so that a server that is starting or failing
- * over is no error; 0 tries each host once.
+ * Connect and check that the server can grant locks.  timeout_ms is as in
+ * dlock_open_options; here and in all functions below, -1 is that of the handle.
+ * Retries until then, so a server that is starting or failing over is not an
+ * error; 0 tries each host once.
  */
 extern dlock_status dlock_ping(dlock_handle *handle, int64_t timeout_ms,
 							   dlock_error *err);
 
 /*
- * Stop the renewal, close the connections, and free the handle and all its
- * locks, which must not be used any more.  Releases nothing: what is held
- * ends by its TTL.  NULL is fine.  Takes a second at most, if the server does
+ * Stop renewals, close the connections, and free the handle and all its locks,
+ * which must not be used any more.  Releases nothing: locks that are held end
+ * by their TTL.  NULL is allowed.  Takes a second at most if the server does
  * not answer.
  *
- * In a callback of this handle it returns at once.  No other callback of it
- * is called, and the renewal thread does the rest when this one returns; until
- * then the event and its lock may be looked at.
+ * In a callback of this handle it returns at once.  No other callback is called,
+ * and the renewal thread does the rest when this one returns; until then the
+ * event and its lock remain valid.
  */
 extern void dlock_close(dlock_handle *handle);
 
@@ -212,54 +214,54 @@ extern void dlock_close(dlock_handle *handle);
  * Locks
  */
 
-/* Fill with dlock_options_init(), then change what you like. */
+/* Initialize with dlock_options_init(), then change what you need. */
 typedef struct dlock_options
 {
 	size_t		size;			/* set by dlock_options_init() */
 
-	/* 0, the default: dlock.default_ttl of the server, which is 20 s. */
+	/* 0, the default: the server's dlock.default_ttl, 20 s unless changed. */
 	int64_t		ttl_ms;
 
 	/*
-	 * Renew at a third of the TTL until it is released: 1 yes, 0 no, -1, the
-	 * default: yes if ttl_ms is 0, no if you gave a TTL.
+	 * Renew it every third of the TTL until it is released: 1 yes, 0 no.  -1,
+	 * the default: yes if ttl_ms is 0, no if it is given.
 	 */
 	int			renew;
 
 	/*
-	 * How long to queue for the lock: 0, the default, tries and does not
-	 * wait, -1 waits without limit.
+	 * How long to queue for the lock: 0, the default, does not wait, -1 waits
+	 * without limit.
 	 */
 	int64_t		wait_ms;
 
 	/*
-	 * How long the servers may be silent or unreachable, -1 (the default) for
-	 * the handle's.  So the call is back after wait_ms + timeout_ms at most,
-	 * and without a limit on the wait after timeout_ms without a server.
+	 * How long the servers may be silent or unreachable; -1, the default: as
+	 * in the handle.  So the call returns after wait_ms + timeout_ms at most,
+	 * and a wait without limit after timeout_ms without a server.
 	 */
 	int64_t		timeout_ms;
 
-	/* Kept with the grant, seen by others; NULL for none. */
+	/* Text that is stored with the grant for others to see; NULL: none. */
 	const char *value;
 
 	/*
-	 * The name of the request; NULL, the default, generates a random one.
-	 * Give one only if you know why: the same name gets the same grant.
+	 * The name of the request; NULL, the default: a random one.  The same
+	 * name gets the same grant again, so it must be unique to the request.
 	 */
 	const char *owner;
 
 	/* 0, the default, to 2147483647. */
 	int32_t		priority;
 
-	/* The time that we want to yield in if a higher priority asks us to. */
+	/* How long we need to yield if a higher priority asks us to. */
 	int64_t		cleanup_ms;
 
-	/* Take it from a lower priority that does not yield. */
+	/* Take it from a lower priority that does not yield in time. */
 	int			force;
 
 	/*
-	 * Release it when its connection ends, too.  Keeps a connection of its
-	 * own until the release.  Not through a pooler.
+	 * Also release it when its connection ends.  The lock keeps a connection
+	 * of its own until the release.  Does not work through a pooler.
 	 */
 	int			session;
 
@@ -273,67 +275,65 @@ extern void dlock_options_init_size(dlock_options *options, size_t size);
 	dlock_options_init_size((options), sizeof(dlock_options))
 
 /*
- * Get a lock.  DLOCK_OK: *lock is the grant, to be freed with dlock_free().
- * Otherwise *lock is NULL, and the key is not ours: DLOCK_BUSY, DLOCK_REFUSED
- * and the errors.  If there was no answer, the request may have been granted
- * nevertheless; then the library has tried to release it, and it ends by its
- * TTL at the latest.
+ * Acquire a lock.  DLOCK_OK: *lock is the grant, to be freed with dlock_free().
+ * Otherwise *lock is NULL: DLOCK_BUSY, DLOCK_REFUSED, or an error.  A request
+ * that got no answer may have been granted nevertheless.  Then the library
+ * releases it as soon as it can, and it ends by its TTL at the latest.
  *
- * Lost answers, broken connections and failovers are retried with the same
- * owner, so there is one grant or none.  options may be NULL.
+ * After lost answers, broken connections and failovers the request is repeated
+ * with the same owner, so there is one grant or none.  options may be NULL.
  */
 extern dlock_status dlock_acquire(dlock_handle *handle, const char *key,
 								  const dlock_options *options,
 								  dlock_lock **lock, dlock_error *err);
 
 /*
- * Stop the renewal of the lock, wait for one that is under way, and give the
- * lock back.  DLOCK_OK, DLOCK_NOT_HELD (it had expired), DLOCK_HELD_BY_OTHER
- * (it had been lost to another), or an error, after which it ends by its TTL.
- * From here on there are no more events.  The struct stays, until
- * dlock_free().
+ * Stop renewals of the lock, wait for one that is in flight, and release the
+ * lock.  DLOCK_OK, DLOCK_NOT_HELD (it had expired), DLOCK_HELD_BY_OTHER (another
+ * client holds it), or an error, after which it ends by its TTL.  There are no
+ * more events.  The struct remains until dlock_free().
  */
 extern dlock_status dlock_release(dlock_lock *lock, int64_t timeout_ms,
 								  dlock_error *err);
 
 /*
- * Keep it for another TTL, a new one if ttl_ms is not 0.  DLOCK_OK or
- * DLOCK_LOST, or an error, after which it may be ours or not; see
- * dlock_is_owner().  A lock that was lost is never brought back.
+ * Keep the lock for another TTL, which is a new one if ttl_ms is not 0.  DLOCK_OK
+ * or DLOCK_LOST, or an error, after which dlock_is_owner() tells whether it is
+ * still ours.  A lock that was lost is never brought back.
  */
 extern dlock_status dlock_refresh(dlock_lock *lock, int64_t ttl_ms,
 								  int64_t timeout_ms, dlock_error *err);
 
 /*
- * Ask the server: DLOCK_OK (held), DLOCK_PREEMPTING (held, too), DLOCK_LOST,
- * DLOCK_NOT_HELD (only after a release), DLOCK_HELD_BY_OTHER (likewise).
+ * Ask the server: DLOCK_OK (held), DLOCK_PREEMPTING (held, but we were asked to
+ * yield), DLOCK_LOST.  After a release also DLOCK_NOT_HELD, DLOCK_HELD_BY_OTHER.
  */
 extern dlock_status dlock_check(dlock_lock *lock, int64_t timeout_ms,
 								dlock_error *err);
 
 /*
- * Stop the renewal and forget the lock, without a release.  The server keeps
- * it for what is left of its TTL.  Local.  NULL is fine.  After a fork, the
- * child's copy stays until dlock_close().
+ * Stop renewals and forget the lock, without a release.  The server keeps it for
+ * the rest of its TTL.  Local.  NULL is allowed.  After a fork, the child's copy
+ * remains until dlock_close().
  */
 extern void dlock_free(dlock_lock *lock);
 
 /*
  * Is it ours, as far as we know?  1 only until the local deadline, which is
- * before the server's expiry.  Local.
+ * before the expiry on the server.  Local.
  *
- * This is for stopping early.  What must not happen twice needs the fence,
- * dlock_fence(key, version) in the transaction that does it.
+ * Use it to stop early.  A write that must not happen twice needs the fence:
+ * dlock_fence(key, version) in the transaction that writes.
  */
 extern int	dlock_is_owner(const dlock_lock *lock);
 
-/* Time to the local deadline; 0 if it is not ours.  Local. */
+/* The time until the local deadline; 0 if it is not ours.  Local. */
 extern int64_t dlock_left_ms(const dlock_lock *lock);
 
 /* Why it was lost; DLOCK_REASON_NONE if it was not.  Local. */
 extern dlock_reason dlock_lost_reason(const dlock_lock *lock);
 
-/* The version, which is the fencing token.  Local, as are the next. */
+/* The version, which is the fencing token.  These four are local. */
 extern int64_t dlock_version(const dlock_lock *lock);
 extern const char *dlock_key(const dlock_lock *lock);
 extern const char *dlock_owner(const dlock_lock *lock);
@@ -341,27 +341,27 @@ extern int64_t dlock_ttl_ms(const dlock_lock *lock);
 
 
 /*
- * Leader election: the leader is who has the lock, its version is the term.
+ * Leader election: the leader holds the lock, whose version is the term.
  */
 
 /*
- * dlock_acquire() that waits without limit and renews, whatever options say
- * of that, unless wait_ms is positive.
+ * dlock_acquire() that renews, and waits without limit unless wait_ms is
+ * positive.
  */
 extern dlock_status dlock_campaign(dlock_handle *handle, const char *key,
 								   const dlock_options *options,
 								   dlock_lock **lock, dlock_error *err);
 
-/* dlock_release(), so that the next one is elected at once. */
+/* dlock_release(), so that the next leader is elected at once. */
 extern dlock_status dlock_resign(dlock_lock *lock, int64_t timeout_ms,
 								 dlock_error *err);
 
 struct dlock_info;
 
 /*
- * Wait until there is a leader whose term is not the given one (0 for any),
- * and tell who it is; free *leader with dlock_info_free().  wait_ms as in
- * dlock_options; DLOCK_UNCHANGED when it is over.
+ * Wait until there is a leader with another term than the given one (0: any).
+ * DLOCK_OK: *leader is to be freed with dlock_info_free().  wait_ms is as in
+ * dlock_options; DLOCK_UNCHANGED: it is over.
  */
 extern dlock_status dlock_observe(dlock_handle *handle, const char *key,
 								  int64_t version, int64_t wait_ms,
@@ -378,9 +378,9 @@ typedef struct dlock_info
 {
 	char	   *key;
 	int64_t		version;
-	char	   *owner;			/* NULL: none, or not for our eyes */
+	char	   *owner;			/* NULL: none, or not visible to us */
 	char	   *role;
-	char	   *value;			/* NULL: none, or not for our eyes */
+	char	   *value;			/* NULL: none, or not visible to us */
 	char	   *state;			/* "held", "preempting" */
 	int32_t		priority;
 	int64_t		acquired_at_ms; /* Unix time, by the server's clock */
@@ -388,9 +388,9 @@ typedef struct dlock_info
 	int64_t		expires_at_ms;
 	int64_t		remaining_ms;
 	int64_t		ttl_ms;
-	int32_t		pid;			/* of a session lock, else 0 */
-	int			has_requestor;	/* is somebody asking the holder to yield? */
-	char	   *requestor_owner;	/* NULL: none, or not for our eyes */
+	int32_t		pid;			/* of a session lock, or 0 */
+	int			has_requestor;	/* has the holder been asked to yield? */
+	char	   *requestor_owner;	/* NULL: none, or not visible to us */
 	int32_t		requestor_priority;
 	int64_t		requestor_since_ms; /* Unix time */
 	int64_t		requestor_deadline_ms;	/* Unix time */
@@ -402,8 +402,8 @@ typedef struct dlock_waiter
 {
 	char	   *key;
 	int32_t		pid;
-	char	   *owner;			/* NULL: none, or not for our eyes */
-	int			watches;		/* 1: only watches, has no position */
+	char	   *owner;			/* NULL: none, or not visible to us */
+	int			watches;		/* 1: it only watches and has no position */
 	int32_t		priority;
 	int32_t		position;		/* 1 is next */
 	int64_t		since_ms;		/* Unix time */
@@ -411,15 +411,16 @@ typedef struct dlock_waiter
 	int64_t		waited_ms;
 } dlock_waiter;
 
-/* DLOCK_OK and *info, to be freed, or DLOCK_NOT_HELD and NULL: it is free. */
+/* DLOCK_OK: *info is to be freed.  DLOCK_NOT_HELD: the key is free. */
 extern dlock_status dlock_get_info(dlock_handle *handle, const char *key,
 								   int64_t timeout_ms, dlock_info **info,
 								   dlock_error *err);
 extern void dlock_info_free(dlock_info *info);
 
 /*
- * All live grants whose key matches a LIKE pattern (NULL: all), by key, limit
- * at most (0: all).  *infos is an array of *n, to be freed as a whole.
+ * All live grants whose key matches a LIKE pattern (NULL: all), ordered by key,
+ * at most limit of them (0: all).  *infos is an array of *n, to be freed with
+ * dlock_list_free().
  */
 extern dlock_status dlock_list(dlock_handle *handle, const char *pattern,
 							   int64_t limit, int64_t timeout_ms,
@@ -427,7 +428,7 @@ extern dlock_status dlock_list(dlock_handle *handle, const char *pattern,
 							   dlock_error *err);
 extern void dlock_list_free(dlock_info *infos, size_t n);
 
-/* Likewise those who wait, by key and position. */
+/* The same for waiters, ordered by key and position. */
 extern dlock_status dlock_list_waiters(dlock_handle *handle,
 									   const char *pattern, int64_t limit,
 									   int64_t timeout_ms,
@@ -436,8 +437,8 @@ extern dlock_status dlock_list_waiters(dlock_handle *handle,
 extern void dlock_waiters_free(dlock_waiter *waiters, size_t n);
 
 /*
- * Wait until the version of the key is another than *version, where 0 is
- * free, and put it there.  wait_ms as in dlock_options.  DLOCK_OK, or
+ * Wait until the version of the key differs from *version (0: free), and store
+ * the new one there.  wait_ms is as in dlock_options.  DLOCK_OK, or
  * DLOCK_UNCHANGED when the time is over.
  */
 extern dlock_status dlock_watch(dlock_handle *handle, const char *key,
@@ -446,8 +447,8 @@ extern dlock_status dlock_watch(dlock_handle *handle, const char *key,
 
 
 /*
- * Grants that no dlock_lock stands for, named by version (0: any), owner
- * (NULL: any) or both.
+ * Grants without a dlock_lock, named by version (0: any), owner (NULL: any) or
+ * both.
  */
 
 /* DLOCK_OK, DLOCK_PREEMPTING, DLOCK_NOT_HELD, DLOCK_HELD_BY_OTHER. */
@@ -468,8 +469,9 @@ extern dlock_status dlock_release_key(dlock_handle *handle, const char *key,
 									  int64_t timeout_ms, dlock_error *err);
 
 /*
- * Take it away from whoever has it; *version (may be NULL) is what was taken.
- * DLOCK_OK, or DLOCK_NOT_HELD: it is free.  Needs the privilege.
+ * Take the lock away from its holder; *version (may be NULL) is what was taken
+ * away.  DLOCK_OK, or DLOCK_NOT_HELD: the key is free.  Needs the privilege to
+ * execute dlock_force_release() in SQL.
  */
 extern dlock_status dlock_force_release(dlock_handle *handle, const char *key,
 										const char *reason,

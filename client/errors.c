@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * errors.c
- *	  What an error of a server means to us.
+ *	  What an error of the server means.
  *
- * Texts are translated, so nothing here goes by them: an error is known by its
- * SQLSTATE, and where that is not enough, by the function of the server that
- * raised it or by the time that it took.
+ * Texts are translated, so nothing here depends on them.  An error is
+ * recognized by its SQLSTATE, and where that is not enough, by the function of
+ * the server that raised it or by the time that the statement took.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,13 +27,13 @@ is(const dlock_error *error, const char *code)
 	return strcmp(error->sqlstate, code) == 0;
 }
 
-/* Fills in the status; true: it may succeed later, on a new connection. */
+/* Set the status.  True: it may succeed later, on a new connection. */
 bool
 dlock_error_classify(dlock_error *error)
 {
 	const char *code = error->sqlstate;
 
-	/* 25P04: the transaction was too long for transaction_timeout */
+	/* 25P04: transaction_timeout, which also ends the connection */
 	if (code[0] == '\0' || starts(code, "08") || starts(code, "57P0") ||
 		is(error, "25006") || is(error, "25P04") || is(error, "53300"))
 	{
@@ -55,8 +55,8 @@ dlock_error_classify(dlock_error *error)
 }
 
 /*
- * The server is there, but takes nobody at the moment: it is full, or starts
- * or stops.
+ * The server is there but accepts nobody at the moment: it is full, starting
+ * or shutting down.
  */
 bool
 dlock_error_turned_away(const dlock_error *error)
@@ -65,14 +65,14 @@ dlock_error_turned_away(const dlock_error *error)
 }
 
 /*
- * Has a timeout that is set on the server ended the statement?  Then it was
- * not our time that was up, and it can be asked again.
+ * Did a timeout that is set on the server end the statement?  Then our own time
+ * is not up, and the statement can be sent again.
  *
- * lock_timeout and a holder that does not yield have the same code, but only
- * the first is raised by the server's own ProcessInterrupts().  That function
- * also raises a cancel by an administrator, with the code of
- * statement_timeout: that one is meant, and is told.  Before statement_timeout
- * is over it can only be a cancel.
+ * lock_timeout and a holder that does not yield have the same SQLSTATE, but only
+ * the former is raised by the server's own ProcessInterrupts().  That function
+ * also reports a cancel by an administrator, with the SQLSTATE of
+ * statement_timeout.  A cancel is intended and ends the call.  Before
+ * statement_timeout has passed, it can only be a cancel.
  */
 bool
 dlock_error_timed_out(dlock_error *error, const char *function,
@@ -89,7 +89,7 @@ dlock_error_timed_out(dlock_error *error, const char *function,
 	return timed_out;
 }
 
-/* From the fields of an error, of which all but the text may be NULL. */
+/* From the fields of an error.  All but the text may be NULL. */
 void
 dlock_error_make(dlock_error *error, const char *code, const char *text,
 				 const char *detail, const char *hint)
@@ -111,9 +111,9 @@ dlock_error_make(dlock_error *error, const char *code, const char *text,
 }
 
 /*
- * From what libpq says when it could not connect.  It tells the SQLSTATE of
- * that only in the text of a verbose message: "...FATAL:  28P01: ...", with a
- * line after it that names a place in the server's source.
+ * From the message of a failure to connect.  libpq returns its SQLSTATE only in
+ * the text of a verbose message: "...FATAL:  28P01: ...", followed by a line that
+ * names a place in the server's source.
  */
 void
 dlock_error_parse(dlock_error *error, const char *text)
@@ -125,7 +125,7 @@ dlock_error_parse(dlock_error *error, const char *text)
 	while (end > text && end[-1] == '\n')
 		end--;
 
-	/* what follows that line is another try, without encryption say */
+	/* what follows that line is a second try, for example without encryption */
 	for (const char *p = strchr(text, '\n'); p != NULL && p < end; p = strchr(p + 1, '\n'))
 	{
 		const char *place = strstr(p, ".c:");

@@ -1,17 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * events.c
- *	  What is heard on channel "dlock".
+ *	  Events on channel "dlock".
  *
  * Every role may send on that channel, so an event proves nothing.  It is a
- * reason to ask the server about the lock that it names, soon, and what is
- * told to the program is the server's answer to that.
+ * reason to ask the server soon about the lock that it names, and the program
+ * is told what the server answers.
  *
- * The question is a dlock_check(), which writes nothing.  In the long run there
- * is one in DLOCK_HEAR_PAUSE_MS for a handle at most, for all locks that were
- * heard of since the last one; DLOCK_HEAR_BURST may follow each other at once.
- * So the cost of events is bounded, whoever sends them, and one that is true is
- * acted upon at once, or within that time if there are many.
+ * The question is a dlock_check(), which writes nothing.  In the long run a
+ * handle asks at most once in DLOCK_HEAR_PAUSE_MS, about all locks that it has
+ * heard of since the last question; DLOCK_HEAR_BURST questions may follow each
+ * other at once.  So the cost of events is bounded, no matter who sends them.
+ * A true event is acted upon at once, or within that time if there are many.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,8 +26,8 @@
 #include "util.h"
 
 /*
- * JSON, as RFC 8259 has it and not a bit more lenient.  Each function eats
- * what it is named after, or returns false.
+ * JSON exactly as in RFC 8259.  Each function consumes what it is named after,
+ * or returns false.
  */
 
 static bool skip_value(const char **at, int depth);
@@ -340,7 +340,7 @@ dlock_event_parse(const char *payload, char **key, int64_t *version, bool *force
  * Hearing
  */
 
-/* A notification: the server is to be asked about the lock that it names. */
+/* A notification: have the server asked about the lock that it names. */
 void
 dlock_events_hear(void *arg, const char *payload)
 {
@@ -365,7 +365,7 @@ dlock_events_hear(void *arg, const char *payload)
 	free(key);
 }
 
-/* We did not listen, and may have missed anything.  Mutex. */
+/* We did not listen for a while and may have missed events. */
 void
 dlock_events_missed(dlock_handle *handle)
 {
@@ -373,21 +373,21 @@ dlock_events_missed(dlock_handle *handle)
 		lock->heard = true;
 }
 
-/* When the server may be asked about what was heard.  Mutex. */
+/* When the server may be asked about what was heard. */
 int64_t
 dlock_events_ripe_at(const dlock_handle *handle)
 {
 	return handle->heard_until - (DLOCK_HEAR_BURST - 1) * DLOCK_HEAR_PAUSE_MS;
 }
 
-/* Is the server to be asked about it now?  Mutex. */
+/* Should the server be asked about it now? */
 bool
 dlock_events_ripe(const dlock_lock *lock, int64_t now)
 {
 	return lock->heard && dlock_events_ripe_at(lock->handle) <= now;
 }
 
-/* A statement is on its way, and asks about these.  Mutex. */
+/* A statement that asks about these locks is being sent. */
 void
 dlock_events_asked(dlock_handle *handle, dlock_lock *const *locks, int n, int64_t now)
 {
@@ -404,8 +404,8 @@ dlock_events_asked(dlock_handle *handle, dlock_lock *const *locks, int n, int64_
 }
 
 /*
- * It was answered: it is still ours, so nothing that was heard before the
- * question was true.  Mutex.
+ * The server answered that the lock is still ours, so nothing that was heard
+ * before the question was true.
  */
 void
 dlock_events_refuted(dlock_lock *lock)
@@ -415,7 +415,7 @@ dlock_events_refuted(dlock_lock *lock)
 		lock->forced = false;
 }
 
-/* It was not answered, and has to be asked again.  Mutex. */
+/* The server did not answer, and has to be asked again. */
 void
 dlock_events_unanswered(dlock_lock *lock)
 {

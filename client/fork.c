@@ -4,11 +4,11 @@
  *	  Handles in a process that did not open them.
  *
  * After fork() the child has a copy of the handle and shares its sockets, but
- * has none of its threads.  What the child would send, the parent would get
- * the answer to; a lock is the parent's.  So the child may do nothing with a
- * handle but close it, which frees what was copied and leaves the parent and
- * the server alone.  A mutex may be held by a thread that is not there, so
- * none is locked here.
+ * has none of its threads.  If the child sent a statement, the parent might
+ * read the answer, and the locks belong to the parent.  So all that the child
+ * may do with a handle is to close it, which frees the copy and disturbs neither
+ * the parent nor the server.  A mutex may be held by a thread that the child
+ * does not have, so none is locked here.
  *
  *-------------------------------------------------------------------------
  */
@@ -28,7 +28,7 @@ dlock_forked(const dlock_handle *handle)
 	return handle->pid != getpid();
 }
 
-/* Was it in nobody's hands when the process forked? */
+/* Was it unused when the process forked? */
 static bool
 is_unused(const dlock_handle *handle, const DlockConn *conn)
 {
@@ -39,9 +39,9 @@ is_unused(const dlock_handle *handle, const DlockConn *conn)
 }
 
 /*
- * Let go of a connection without a word to the server: libpq says goodbye into
- * the void.  One that another thread was using may be in any state, so of that
- * only the descriptor is closed.
+ * Drop a connection without telling the server: its descriptor is replaced by
+ * /dev/null before libpq sends its farewell.  A connection that another thread
+ * was using may be in any state, so only its descriptor is closed.
  */
 static void
 disown(DlockConn *conn, bool unused)

@@ -44,8 +44,8 @@ dlock_options_init_size(dlock_options *options, size_t size)
 }
 
 /*
- * A program that was built with an older header has a smaller struct; what it
- * does not have has its default.
+ * A program that was built with an older header has a smaller struct.  The
+ * fields that it lacks keep their defaults.
  */
 bool
 dlock_take_options(void *to, size_t to_size, const void *from, size_t from_size)
@@ -81,7 +81,7 @@ free_handle(dlock_handle *handle)
 	free(handle);
 }
 
-/* With all that it has; the renewal thread has ended, or is the caller. */
+/* Everything of a handle; its renewal thread has ended, or is the caller. */
 void
 dlock_handle_destroy(dlock_handle *handle)
 {
@@ -107,7 +107,7 @@ dlock_open(const char *conninfo, const dlock_open_options *given,
 
 	dlock_error_clear(err);
 	if (made == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "no place for the handle");
+		return dlock_fail(err, DLOCK_INVALID, "handle must not be null");
 	*made = NULL;
 	dlock_open_options_init(&options);
 	if (given != NULL && !dlock_take_options(&options, sizeof(options), given, given->size))
@@ -155,18 +155,18 @@ dlock_close(dlock_handle *handle)
 	}
 }
 
-/* Is there a handle, and may this thread wait for an answer? */
+/* May this thread call the server with that handle? */
 dlock_status
 dlock_may_ask(dlock_handle *handle, dlock_error *err)
 {
 	if (handle == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "no handle");
+		return dlock_fail(err, DLOCK_INVALID, "handle must not be null");
 	if (dlock_forked(handle))
 		return dlock_fail(err, DLOCK_INVALID,
-						  "the handle was opened by process %ld, of which this is a fork",
+						  "handle belongs to process %ld, of which this process is a fork",
 						  (long) handle->pid);
 	if (dlock_in_callback(handle))
-		return dlock_fail(err, DLOCK_INVALID, "cannot ask the server within a callback");
+		return dlock_fail(err, DLOCK_INVALID, "cannot call the server within a callback");
 	return DLOCK_OK;
 }
 

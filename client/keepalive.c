@@ -3,24 +3,25 @@
  * keepalive.c
  *	  The renewal thread of a handle.
  *
- * One thread with one connection renews all locks of the handle, those that
- * are due and those that soon will be in one statement, and asks for the
- * others whether they are still ours.  It never blocks but in poll(), so that
- * neither a server nor a network that hangs delays what is told of a lock:
- * that it is in danger, and that it is lost when its local deadline comes.
+ * One thread with one connection renews all locks of the handle.  It blocks
+ * only in poll(), so neither a server nor a network that hangs delays its
+ * events: that a lock is in danger, and that it is lost when its local deadline
+ * has come.
  *
  * The deadline of a lock is nine tenths of its TTL after the moment before the
- * last successful request was sent.  The server counts from when it got the
- * request, so it gives the lock to somebody else only later.  What comes after
- * the deadline, a late answer say, does not bring the lock back; so deadlines
- * are looked at before answers.
+ * last successful request was sent.  The server counts from when it received
+ * the request, so it cannot grant the lock to another client before that.  A
+ * late answer does not bring the lock back, so deadlines are checked before
+ * answers are read.
  *
- * A lock that is given back soon needs none of this, so the thread has no
- * connection until there is a lock that has been held for a moment.  Then it
- * takes one from the pool, if it can.
+ * A lock that is released soon needs none of this, so the thread has no
+ * connection until a lock has been held for a moment.  Then it takes one from
+ * the pool, if there is one.
  *
- * The mutex of the handle protects the locks; the connection is the thread's
- * own.  The mutex is never held while calling back, polling or connecting.
+ * This file has the loop, its connection, and what is in flight on it.  The
+ * statements are in renewal.c and orphan.c, the rules for a lock in lease.c.
+ * The mutex of the handle protects the locks; the connection belongs to the
+ * thread.  The mutex is never held while calling back, polling or connecting.
  *
  *-------------------------------------------------------------------------
  */
@@ -52,13 +53,13 @@ typedef enum Flight
 	ORPHANS
 } Flight;
 
-/* The thread's own. */
+/* What only the thread uses. */
 typedef struct Keeper
 {
 	dlock_handle *handle;
 	DlockConn  *conn;			/* NULL: none */
-	bool		is_new;			/* it was not yet seen to be READY */
-	bool		is_open;		/* it was, here or before it came here */
+	bool		is_new;			/* not seen READY yet */
+	bool		is_open;		/* it was READY once, here or elsewhere */
 	Flight		flight;
 	int64_t		sent_at;
 	int64_t		answer_by;
@@ -118,14 +119,14 @@ replace_conn(Keeper *keeper, DlockConn *conn, bool is_new, bool is_open)
 	keeper->is_open = is_open;
 }
 
-/* What we lent is back, or somebody wants to borrow. */
+/* Take back what was lent; lend what a caller wants to borrow. */
 static void
 lend(Keeper *keeper, int64_t now)
 {
 	dlock_handle *handle = keeper->handle;
 	DlockConn  *back = handle->returned;
 
-	/* it may have been opened anew in between, so it counts as new */
+	/* the borrower may have reconnected it, so it counts as new */
 	handle->returned = NULL;
 	if (back != NULL && conn_state(keeper) < DLOCK_CONN_READY)
 		replace_conn(keeper, back, true, true);
@@ -138,7 +139,7 @@ lend(Keeper *keeper, int64_t now)
 		handle->idle[handle->nidle++] = keeper->conn;
 		keeper->conn = NULL;
 		keeper->is_open = false;
-		/* it will be back in a moment; where there is none, it was the last */
+		/* it will be back in a moment, so do not open another one at once */
 		keeper->retry_at = dlock_max(keeper->retry_at, now + DLOCK_BACKOFF_FIRST_MS);
 	}
 	if (handle->wanted > 0 && conn_state(keeper) == DLOCK_CONN_CLOSED)
@@ -173,13 +174,13 @@ open_connection(Keeper *keeper, int64_t now)
 	if (keeper->conn == NULL)
 		return;
 	dlock_conn_listen(keeper->conn, dlock_events_hear, handle, patience, now);
-	/* resolving and connecting must not wait for those who have the mutex */
+	/* resolving and connecting may take a while, so do it without the mutex */
 	pthread_mutex_unlock(&handle->mutex);
 	dlock_conn_start(keeper->conn, patience, now);
 	pthread_mutex_lock(&handle->mutex);
 }
 
-/* When do we need a connection? */
+/* When does the thread need a connection? */
 static int64_t
 needed_at(dlock_handle *handle, int64_t now)
 {
@@ -223,7 +224,7 @@ ask_server(Keeper *keeper, int64_t now)
 		flight_ended(keeper, now);
 }
 
-/* Start what can be started; when to look again at the latest? */
+/* Start what can be started.  Returns when to look again at the latest. */
 static int64_t
 plan(Keeper *keeper, int64_t now)
 {
@@ -272,7 +273,7 @@ drain(int fd)
 		;
 }
 
-/* Wait for the server, a call, or the time; then go on with the connection. */
+/* Wait for the server, a caller or the clock; then let the connection go on. */
 static void
 wait_for_news(Keeper *keeper, int64_t until)
 {
@@ -320,7 +321,7 @@ keeper_main(void *arg)
 		until = plan(&keeper, now);
 		wait_for_news(&keeper, until);
 
-		/* a lock whose time is up is lost, whatever the answer is */
+		/* a lock whose deadline has passed is lost, whatever the answer is */
 		now = dlock_now();
 		dlock_lease_check_all(handle, now);
 		if (keeper.flight != NOTHING)
@@ -330,8 +331,8 @@ keeper_main(void *arg)
 			else if (now >= keeper.answer_by)
 			{
 				/*
-				 * another connection may be better, and a refresh can be
-				 * asked twice
+				 * Another connection may work better, and a refresh can be
+				 * sent twice.
 				 */
 				dlock_conn_close(keeper.conn);
 				flight_ended(&keeper, now);
@@ -346,7 +347,7 @@ keeper_main(void *arg)
 	dlock_pool_finish(keeper.conn, dlock_now() + DLOCK_FINISH_MS);
 	if (closing)
 	{
-		/* nobody waits for us, nor may use the handle any more */
+		/* nobody waits for this thread or may use the handle any more */
 		pthread_detach(pthread_self());
 		dlock_handle_destroy(handle);
 	}
@@ -363,7 +364,7 @@ dlock_keepalive_start(dlock_handle *handle, dlock_error *err)
 	pthread_mutex_lock(&handle->mutex);
 	if (!handle->running)
 	{
-		/* signals are for the threads of the application */
+		/* leave signals to the threads of the program */
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
 		failed = pthread_create(&handle->thread, NULL, keeper_main, handle);
@@ -391,7 +392,7 @@ dlock_keepalive_stop(dlock_handle *handle)
 		pthread_join(handle->thread, NULL);
 }
 
-/* The same in a callback: when that is over, the thread ends and cleans up. */
+/* In a callback: when it returns, the thread ends and frees the handle. */
 void
 dlock_keepalive_stop_later(dlock_handle *handle)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * keys.c
- *	  Looking at keys, and grants that no dlock_lock stands for.
+ *	  Looking at keys, and at grants that have no dlock_lock.
  *
  *-------------------------------------------------------------------------
  */
@@ -138,7 +138,10 @@ make_infos(DlockReply *reply, dlock_info **infos, size_t *n, dlock_error *err)
 	return DLOCK_OK;
 }
 
-/* until: for as long as there is a server that answers */
+/*
+ * The grant of a key, of several the oldest.  until: for as long as there is a
+ * server that answers.
+ */
 static dlock_status
 info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
 		   int64_t until, dlock_info **info, dlock_error *err)
@@ -163,6 +166,9 @@ info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
 		dlock_list_free(found, 0);
 		return dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
 	}
+	/* the caller frees one */
+	for (size_t i = 1; i < n; i++)
+		clear_info(&found[i]);
 	*info = found;
 	return DLOCK_OK;
 }
@@ -193,7 +199,7 @@ dlock_list(dlock_handle *handle, const char *pattern, int64_t limit,
 	dlock_status status;
 
 	if (infos == NULL || n == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "no place for the list");
+		return dlock_fail(err, DLOCK_INVALID, "list must not be null");
 	*infos = NULL;
 	*n = 0;
 	params[0] = pattern;
@@ -229,7 +235,7 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 	dlock_status status;
 
 	if (waiters == NULL || n == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "no place for the list");
+		return dlock_fail(err, DLOCK_INVALID, "list must not be null");
 	*waiters = NULL;
 	*n = 0;
 	params[0] = pattern;
@@ -356,7 +362,7 @@ dlock_observe(dlock_handle *handle, const char *key, int64_t version,
 			return status;
 		dlock_error_clear(err);
 
-		/* it may have changed since we looked, and then this is back at once */
+		/* if it has changed since we looked, this returns at once */
 		status = watch_until(handle, key, &seen, wait_until, err);
 		if (status != DLOCK_OK)
 			return status;
@@ -364,7 +370,7 @@ dlock_observe(dlock_handle *handle, const char *key, int64_t version,
 }
 
 /*
- * Grants by name
+ * Grants by version or owner
  */
 
 dlock_status
@@ -400,7 +406,7 @@ dlock_refresh_key(dlock_handle *handle, const char *key, int64_t version,
 		params[3] = ttl;
 	status = ask_about_key(handle, &call, dlock_sql_refresh_key, 4, params, timeout_ms, err);
 	if (status == DLOCK_OK && dlock_reply_get(call.reply, 0, 0) == NULL)
-		status = dlock_fail(err, DLOCK_LOST, "lock \"%s\" is not held by this name", key);
+		status = dlock_fail(err, DLOCK_LOST, "lock \"%s\" is not held by that version or owner", key);
 	if (status == DLOCK_OK && expires_at_ms != NULL)
 		*expires_at_ms = dlock_reply_int(call.reply, 0, 0);
 	dlock_reply_free(call.reply);
@@ -421,12 +427,12 @@ dlock_release_key(dlock_handle *handle, const char *key, int64_t version,
 	{
 		answer = dlock_reply_get(call.reply, 0, 0);
 		if (call.in_doubt && answer != NULL && strcmp(answer, "not_held") == 0)
-			status = DLOCK_OK;	/* the try that had no answer did it */
+			status = DLOCK_OK;	/* the try that got no answer released it */
 		else if (answer == NULL || strcmp(answer, "not_held") == 0)
 			status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
 		else if (strcmp(answer, "released") != 0)
 			status = dlock_fail(err, DLOCK_HELD_BY_OTHER,
-								"lock \"%s\" is held by somebody else", key);
+								"lock \"%s\" is held by another client", key);
 	}
 	dlock_reply_free(call.reply);
 	return status;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * lease.c
- *	  How long a lock is ours, and when it is not any more.
+ *	  How long a lock is ours, and how it is lost.
  *
  * The caller of each of these has the mutex of the handle.
  *
@@ -14,8 +14,9 @@
 #include "roster.h"
 
 /*
- * A third of the TTL, with jitter: many clients that started together must
- * not stay together.  The locks of one handle shall.
+ * A third of the TTL, with jitter, so that many clients that started together
+ * do not stay together.  The locks of one handle do, because they have the same
+ * jitter.
  */
 int64_t
 dlock_lease_next_due(const dlock_lock *lock, int64_t from)
@@ -46,10 +47,10 @@ dlock_lease_lost(dlock_lock *lock, dlock_reason reason)
 }
 
 /*
- * The server says that it is not ours, but free or another's.  Before our
- * deadline it cannot have expired, so it was taken if another has it.  If
- * nobody has it, the server does not know why.  Only then do we go by what an
- * event said, if no answer of the server has refuted it since.
+ * The server says that the lock is free, or held by another client.  Before our
+ * deadline it cannot have expired, so if another client holds it, it was taken
+ * away.  If it is free, the server does not know why.  Only then does the reason
+ * come from an event, unless an answer of the server has refuted that since.
  */
 void
 dlock_lease_gone(dlock_lock *lock, const char *state)
@@ -74,7 +75,7 @@ dlock_lease_overdue(dlock_lock *lock, int64_t now)
 	return lock->hold != DLOCK_HOLD_OURS;
 }
 
-/* What the clock says of all locks. */
+/* Find the locks that are lost or in danger by now. */
 void
 dlock_lease_check_all(dlock_handle *handle, int64_t now)
 {

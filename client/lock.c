@@ -62,15 +62,15 @@ dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	timeout_ms = dlock_timeout(handle, timeout_ms);
 	until = dlock_later(dlock_now(), timeout_ms);
 
-	/* first of all, no renewal any more */
+	/* first of all, stop its renewals */
 	pthread_mutex_lock(&handle->mutex);
 	lock->silent = true;
 	done = dlock_roster_hold_off(lock, until);
 	deadline = lock->hold == DLOCK_HOLD_OURS ? lock->deadline : 0;
 	if (lock->hold == DLOCK_HOLD_RELEASED)
-		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" was released before", lock->key);
+		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" has been released already", lock->key);
 	else if (!done)
-		status = dlock_fail(err, DLOCK_TIMEOUT, "a renewal has no answer from the server");
+		status = dlock_fail(err, DLOCK_TIMEOUT, "the server did not answer a renewal");
 	pthread_mutex_unlock(&handle->mutex);
 	if (status != DLOCK_OK)
 		return status;
@@ -89,10 +89,10 @@ dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	if (answer != NULL && strcmp(answer, "released") == 0)
 		status = DLOCK_OK;
 	else if (call.in_doubt && dlock_now() < deadline)
-		status = DLOCK_OK;		/* the try that had no answer did it */
+		status = DLOCK_OK;		/* the try that got no answer released it */
 	else if (answer != NULL && strcmp(answer, "held_by_other") == 0)
 		status = dlock_fail(err, DLOCK_HELD_BY_OTHER,
-							"lock \"%s\" was lost, and is held by somebody else", lock->key);
+							"lock \"%s\" was lost and is held by another client", lock->key);
 	else
 		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" had expired", lock->key);
 	dlock_reply_free(call.reply);
@@ -120,7 +120,11 @@ dlock_free(dlock_lock *lock)
 	here = dlock_in_callback(handle);
 	pthread_mutex_lock(&handle->mutex);
 	lock->silent = true;
-	/* in the thread, this can only be its own callback or that of another */
+
+	/*
+	 * in the renewal thread, this is its own callback, or that of another
+	 * lock
+	 */
 	while (lock->in_callback && !here)
 		pthread_cond_wait(&handle->changed, &handle->mutex);
 	if (lock->index >= 0)
@@ -141,7 +145,7 @@ dlock_free(dlock_lock *lock)
  * Refresh and check
  */
 
-/* What we know to be lost, and tell so. */
+/* The error for a lock that is not held any more. */
 static dlock_status
 lost(const dlock_lock *lock, dlock_error *err)
 {
@@ -151,7 +155,7 @@ lost(const dlock_lock *lock, dlock_error *err)
 					  dlock_reason_name(lock->reason));
 }
 
-/* What the answer says; the caller has the mutex. */
+/* Act upon the reply; the caller has the mutex. */
 static dlock_status
 refreshed(dlock_lock *lock, int64_t ttl_ms, const DlockCall *call, dlock_error *err)
 {
@@ -163,7 +167,7 @@ refreshed(dlock_lock *lock, int64_t ttl_ms, const DlockCall *call, dlock_error *
 	if (ttl_ms > 0)
 		lock->ttl_ms = ttl_ms;
 	dlock_lease_renewed(lock, call->sent_at);
-	/* it may have taken so long that it means nothing any more */
+	/* the call may have taken longer than the lease */
 	if (dlock_lease_overdue(lock, dlock_now()))
 		return lost(lock, err);
 	return DLOCK_OK;
@@ -185,10 +189,10 @@ dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error 
 	timeout_ms = dlock_timeout(handle, timeout_ms);
 	until = dlock_later(dlock_now(), timeout_ms);
 
-	/* with two at a time, nobody would know which TTL holds */
+	/* with two refreshes at a time, it would be unknown which TTL counts */
 	pthread_mutex_lock(&handle->mutex);
 	if (!dlock_roster_hold_off(lock, until))
-		status = dlock_fail(err, DLOCK_TIMEOUT, "a renewal has no answer from the server");
+		status = dlock_fail(err, DLOCK_TIMEOUT, "the server did not answer a renewal");
 	if (dlock_lease_overdue(lock, dlock_now()))
 		status = lost(lock, err);
 	if (status == DLOCK_OK)
@@ -196,7 +200,7 @@ dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error 
 		bool		shorter = ttl_ms > 0 && ttl_ms < lock->ttl_ms;
 		int64_t		deadline = lock->deadline;
 
-		/* from the moment that it is sent, the shorter one may hold */
+		/* the shorter TTL may count from the moment that it is sent */
 		if (shorter)
 		{
 			lock->deadline = dlock_min(deadline, dlock_now() + dlock_lease_ms(ttl_ms));
@@ -207,13 +211,13 @@ dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error 
 		status = dlock_lock_ask_refresh(lock, ttl_ms, timeout_ms, until, &call, err);
 		pthread_mutex_lock(&handle->mutex);
 
-		/* our time may have run out meanwhile; an answer does not help then */
+		/* after the deadline, no answer helps */
 		if (dlock_lease_overdue(lock, dlock_now()))
 			status = lost(lock, err);
 		else if (status == DLOCK_OK)
 			status = refreshed(lock, ttl_ms, &call, err);
 		else if (!call.in_doubt)
-			lock->deadline = deadline;	/* nothing has come of it */
+			lock->deadline = deadline;	/* it was never sent */
 		else if (shorter)
 			lock->ttl_ms = ttl_ms;
 		dlock_reply_free(call.reply);
@@ -224,7 +228,7 @@ dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error 
 	return status;
 }
 
-/* As dlock_check() of the server says it. */
+/* The status for a result of dlock_check() in SQL. */
 dlock_status
 dlock_checked(const char *state)
 {
@@ -283,7 +287,7 @@ dlock_check(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 }
 
 /*
- * What we know by ourselves
+ * What is known without the server
  */
 
 int64_t

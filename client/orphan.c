@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * orphan.c
- *	  Requests that may have been granted without our knowing.
+ *	  Requests that may have been granted without our knowledge.
  *
- * When the time of an acquire is up and there was no answer, the lock may be
- * ours, and nobody would release it before its TTL.  The renewal thread does,
- * when it has a connection: by owner, so that it can do no harm.
+ * If an acquire ends without an answer, it may have been granted, and nobody
+ * would release the lock before its TTL ends.  The renewal thread does so when
+ * it has a connection.  It names the owner, which is unique to the request, so
+ * it can release no other grant.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,8 +20,8 @@
 #include "util.h"
 
 /*
- * Take note of a request that may have been granted, to release it when there
- * is a connection.  No memory: it ends by its TTL.
+ * Add a request that may have been granted, to be released when there is a
+ * connection.  Without memory it is left to its TTL.
  */
 void
 dlock_orphans_add(dlock_handle *handle, const char *key, const char *owner,
@@ -49,7 +50,7 @@ dlock_orphans_add(dlock_handle *handle, const char *key, const char *owner,
 	pthread_mutex_unlock(&handle->mutex);
 }
 
-/* It was released, or has ended by itself. */
+/* It was released, or its TTL has ended. */
 static void
 drop(DlockOrphan **at)
 {
@@ -74,9 +75,9 @@ dlock_orphans_drop(dlock_handle *handle, int64_t now)
 }
 
 /*
- * The same owner asks for the key once more, and means to keep it: do not
- * release it any more.  What is in flight might be worked on after the new
- * grant, so wait for it; false: it has no answer by then.
+ * The same owner asks for the key again and wants to keep it, so do not release
+ * it any more.  A release in flight might be executed after the new grant, so
+ * wait for its end.  Returns false if the time is up.
  */
 bool
 dlock_orphans_forget(dlock_handle *handle, const char *key, const char *owner,
@@ -101,8 +102,8 @@ dlock_orphans_forget(dlock_handle *handle, const char *key, const char *owner,
 }
 
 /*
- * Those in flight have landed, with an answer or without.  One that was not
- * there may yet come, if its request is slower than we are: again later.
+ * The statement is no longer in flight.  A grant that was not there may still
+ * be made, if its request is slower than our release, so try again later.
  */
 void
 dlock_orphans_landed(dlock_handle *handle, const DlockReply *reply, int64_t now)
@@ -133,8 +134,8 @@ dlock_orphans_landed(dlock_handle *handle, const DlockReply *reply, int64_t now)
 }
 
 /*
- * Send what is due; false if there is nothing, or it could not be sent.  The
- * caller has the mutex.
+ * Send what is due.  Returns false if there is nothing, or if it could not be
+ * sent.
  */
 bool
 dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now)

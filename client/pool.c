@@ -1,19 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * pool.c
- *	  The connections of a handle that nobody uses.
+ *	  The connections of a handle that are not in use.
  *
- * A connection is used by one thread at a time.  One that is not used waits
- * here for the next call, or for the renewal thread, which takes one from here
- * before it opens one.  So a handle that has one lock gets along with one
- * connection, which is what a server that is full grants it: the renewal
- * thread lends its connection to a call that finds none here, if
+ * A connection is used by one thread at a time.  One that is not in use stays
+ * here for the next call, or for the renewal thread, which looks here before it
+ * opens one.  So a handle with one lock needs only one connection, even if the
+ * server has no other left: the renewal thread lends its connection to a call
+ * that finds none here, if
  *
  *	  it has nothing to renew, as when the last lock is released, or
- *	  the server takes no other, and the call is a short one.
+ *	  the server accepts no more connections, and the call is a short one.
  *
- * A connection that listens must be read, so it goes back to the renewal
- * thread and not into the pool.
+ * A connection that listens must be read, so it is returned to the renewal
+ * thread and not to the pool.
  *
  *-------------------------------------------------------------------------
  */
@@ -72,7 +72,7 @@ dlock_pool_take_open(dlock_handle *handle, bool may_borrow, int64_t until)
 	return conn;
 }
 
-/* For the next one, if it is good for that. */
+/* Keep it for the next call, if it can still be used. */
 void
 dlock_pool_give(dlock_handle *handle, DlockConn *conn)
 {
@@ -108,9 +108,9 @@ dlock_pool_close(dlock_handle *handle)
 }
 
 /*
- * Close a connection on which the server may have something to say yet: what
- * it writes into a connection that is gone, it complains of in its log.  Until
- * then at most.
+ * Close a connection on which the server may still send something.  If it were
+ * closed before that, the server would log an error.  So wait, until then at
+ * most.
  */
 void
 dlock_pool_finish(DlockConn *conn, int64_t until)

@@ -31,11 +31,10 @@ may_ask_about(const dlock_lock *lock)
 }
 
 /*
- * Which ones: those that we have heard of, and if any is due, all that will
- * be within the better half of their period, so that they are due together
- * the next time.
- * Those of a statement that failed have their turn when no others have, one
- * by one.
+ * Choose the locks of the next statement: those that an event has named, and if
+ * any lock is due, all that will be due soon, so that they are due together the
+ * next time.  Locks of a statement that failed follow one by one, when there are
+ * no others.
  */
 bool
 dlock_renewal_choose(dlock_handle *handle, int64_t now)
@@ -115,7 +114,7 @@ dlock_renewal_send(dlock_handle *handle, DlockConn *conn, int64_t *sent_at,
 	params[2] = renew.data;
 	params[3] = number;
 
-	/* before it is sent, and the clock is read again: building takes time */
+	/* the clock is read before it is sent, but after it was built */
 	*sent_at = dlock_now();
 	*answer_by = *sent_at + patience;
 	handle->jitter = (int) (dlock_random() % DLOCK_JITTER);

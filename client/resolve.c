@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * resolve.c
- *	  Names of hosts, without blocking.
+ *	  Looking up host names without blocking.
  *
- * getaddrinfo() may take as long as it likes while the network is away, which
- * is just when a lock must be given up in time.  So it has a thread to itself,
- * for one question, which nobody needs to wait for: who has lost patience
- * abandons the job, and the thread frees it when it is done.
+ * getaddrinfo() may take very long while the network is down, which is just
+ * when a lock must be given up in time.  So each lookup has a thread of its own,
+ * which nobody has to wait for: a caller whose time is up abandons the job, and
+ * the thread frees it when it is done.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,7 +29,7 @@
 struct DlockResolve
 {
 	pthread_mutex_t mutex;
-	int			users;			/* the thread and the one who asks */
+	int			users;			/* the thread and the caller */
 	int			fds[2];			/* the thread closes its end when it is done */
 	char	   *host;
 	char	  **addresses;
@@ -37,7 +37,7 @@ struct DlockResolve
 	int			code;			/* of getaddrinfo() */
 };
 
-/* Is it a name, and not an address or a folder of sockets? */
+/* Is it a name, not an address or a directory of sockets? */
 bool
 dlock_resolve_needed(const char *host)
 {
@@ -116,7 +116,7 @@ resolver(void *arg)
 	return NULL;
 }
 
-/* NULL: no memory, thread or descriptor. */
+/* NULL: no memory, no thread or no descriptor. */
 DlockResolve *
 dlock_resolve_start(const char *host)
 {
@@ -139,7 +139,7 @@ dlock_resolve_start(const char *host)
 	pthread_mutex_init(&job->mutex, NULL);
 	job->users = 2;
 
-	/* signals are for the threads of the application */
+	/* leave signals to the threads of the program */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_attr_init(&attr);
@@ -166,7 +166,10 @@ dlock_resolve_fd(const DlockResolve *job)
 	return job->fds[0];
 }
 
-/* The addresses, at least one, or 0 and the reason.  The job is gone then. */
+/*
+ * Returns the number of addresses, or 0 and the reason in message.  Ends the
+ * job.
+ */
 int
 dlock_resolve_take(DlockResolve *job, char ***addresses, char *message, size_t size)
 {

@@ -20,7 +20,7 @@
 void
 dlock_roster_wake(dlock_handle *handle)
 {
-	/* if the pipe is full, it will wake anyway */
+	/* if the pipe is full, the thread wakes up anyway */
 	if (handle->running && write(handle->wake[1], "", 1) < 0)
 		return;
 }
@@ -51,7 +51,7 @@ dlock_roster_remove(dlock_lock *lock)
 		lock->next->prev = lock->prev;
 }
 
-/* Wait for the thread to get something done; false: the time is up. */
+/* Wait until the thread has done something.  False: the time is up. */
 bool
 dlock_roster_wait(dlock_handle *handle, int64_t until)
 {
@@ -59,8 +59,9 @@ dlock_roster_wait(dlock_handle *handle, int64_t until)
 }
 
 /*
- * No renewal until held_off is taken back, and none is under way, nor an
- * event if there are to be no more: true.  False: the time is up.
+ * Stop renewals of the lock until held_off is decremented.  Waits for a renewal
+ * that is in flight, and for a running callback if no more events are wanted.
+ * Returns false if the time is up.
  */
 bool
 dlock_roster_hold_off(dlock_lock *lock, int64_t until)

@@ -3,11 +3,11 @@
  * sql.c
  *	  Every statement that the library sends.
  *
- * The search_path of a session is not ours.  The owner of a database sets it
- * for everybody who connects, and behind a pooler it is what another client
- * left there.  A name that is looked up by it can be an object of another role,
- * whose code would then run with our rights, perhaps a superuser's.  So a
- * statement here depends on no search_path:
+ * The search_path of a session is not under our control.  The owner of a
+ * database sets it for all sessions, and behind a pooler it is what another
+ * client left there.  A name that is looked up by it may resolve to an object of
+ * another role, whose code would then run with our privileges, perhaps those of
+ * a superuser.  So no statement here depends on the search_path:
  *
  * - Functions, types, relations and collations have their schema.  Operators
  *   are written OPERATOR(pg_catalog.=), and a constant beside one is cast.
@@ -18,10 +18,10 @@
  *   the same names.  A call gives every argument, by its name and with its
  *   exact type, so that no function with fewer arguments or other types fits.
  *   One that has these arguments and further ones with defaults makes the call
- *   ambiguous (42725).  It then fails, and runs nothing.  By name, because a
- *   newer server may have more arguments, not only behind the last one.
+ *   ambiguous (42725).  Then it fails and runs nothing.  Arguments are given by
+ *   name because a newer server may have more of them, at any position.
  *
- * t/045_hostile.pl has an object of another role beside everything that is
+ * t/045_hostile.pl places an object of another role beside everything that is
  * used here.
  *
  *-------------------------------------------------------------------------
@@ -46,21 +46,22 @@
 /*
  * Connecting: $1 is the process that libpq believes to be connected to.
  *
- * A session that is ours alone gets a search_path without other roles' schemas,
- * should a statement below ever miss a qualification.  It is ours if its process
- * is the one that we were told: a pooler that shares servers between clients has
- * numbers of its own, because it has to pass on requests to cancel.  In a shared
- * session it would stay behind for the next client.  As an option of the
- * connection it would be refused by PgBouncer, and replace the caller's options.
+ * A session that is ours alone gets a search_path without schemas of other
+ * roles, in case a statement below ever misses a qualification.  It is ours if
+ * its process is the one that libpq was told: a pooler that shares servers
+ * between clients has numbers of its own, because it has to pass on requests to
+ * cancel.  In a shared session the setting would affect the next client.  As an
+ * option of the connection it would be refused by PgBouncer, and would replace
+ * the caller's options.
  *
- * How long a call waits is said by its caller, and the library keeps to that.  So
+ * The caller says how long a call may wait, and the library enforces that.  So
  * timeouts that are set for all statements of a role or database are turned off
- * in such a session, too.  Through a pooler they stay; statement_timeout is
- * returned, so that errors.c recognizes when it has struck, and the call is
- * repeated.  transaction_timeout exists from PostgreSQL 17 on.
+ * in such a session too.  Through a pooler they stay; statement_timeout is
+ * returned so that errors.c recognizes its effect, and the call is repeated.
+ * transaction_timeout exists since PostgreSQL 17.
  *
- * The warnings that conn.c is after must not be turned off; with a pooler in
- * between that is up to the administrator.
+ * connect.c needs a warning of the server (hear_notice()), so warnings must not
+ * be turned off.  With a pooler in between that is up to the administrator.
  */
 const char	dlock_sql_lookup[] =
 "SELECT pg_catalog.quote_ident(n.nspname" TEXT "), pg_catalog.pg_backend_pid(),"
@@ -78,14 +79,14 @@ const char	dlock_sql_lookup[] =
 " FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
 " WHERE e.extname" EQUALS "'dlock'::pg_catalog.name AND n.oid" EQUALS "e.extnamespace";
 
-/* is anybody there? */
+/* is the server there? */
 const char	dlock_sql_probe[] = "SELECT 1";
 
 const char	dlock_sql_listen[] = "LISTEN dlock";
 
 /*
- * Acquiring: key, TTL, owner, value, priority, cleanup, force, session; $9 is
- * for those who wait.  A CALL waits without a snapshot.
+ * Acquiring: key, TTL, owner, value, priority, cleanup, force, session, and
+ * the wait, if there is one.  A CALL waits without a snapshot.
  */
 #define ACQUIRE_ARGUMENTS(wait) \
 "key => $1" TEXT ", ttl => $2" INTERVAL ", owner => $3" TEXT ", value => $4" TEXT \
@@ -94,14 +95,14 @@ const char	dlock_sql_listen[] = "LISTEN dlock";
 
 const char	dlock_sql_try[] = "SELECT @.dlock_acquire(" ACQUIRE_ARGUMENTS("'0'") ")";
 
-/* lock_timeout counts for the wait; arguments are computed before it begins */
+/* lock_timeout would end the wait; arguments are computed before it begins */
 const char	dlock_sql_wait[] =
 "CALL @.dlock_lock(" ACQUIRE_ARGUMENTS("CASE WHEN pg_catalog.set_config('lock_timeout', '0', true)"
 									   " IS NOT NULL THEN $9" INTERVAL " END")
 ", version => NULL" INT8 ")";
 
 /*
- * One grant: key, version, owner; and for a refresh its TTL
+ * One grant: key, version, owner, and for a refresh its TTL
  */
 #define NAMED "key => $1" TEXT ", version => $2" INT8 ", owner => $3" TEXT
 
@@ -110,10 +111,10 @@ const char	dlock_sql_wait[] =
 const char	dlock_sql_release[] = "SELECT @.dlock_release(" NAMED ")";
 const char	dlock_sql_check[] = "SELECT @.dlock_check(" NAMED ")";
 
-/* until when */
+/* the new expiry */
 const char	dlock_sql_refresh_key[] = "SELECT " EPOCH_MS(REFRESH);
 
-/* whether, and if not, why */
+/* whether it was refreshed, and its state */
 const char	dlock_sql_refresh[] =
 "SELECT " REFRESH " IS NOT NULL,"
 " @.dlock_check(key => $1" TEXT ", version => $2" INT8 ", owner => NULL" TEXT ")";
@@ -125,16 +126,16 @@ const char	dlock_sql_force_release[] =
 /*
  * Renewal: keys, versions, which of them to refresh, lock_timeout.
  *
- * Refresh those that are to be renewed, then look at all.  A row that is in
- * use by an open transaction would keep the others waiting, so there is a
- * limit on that, for this statement's transaction.
+ * Refreshes those that are to be renewed, then checks all.  A row that an open
+ * transaction is using would keep the others waiting, so lock_timeout limits
+ * that, for the transaction of this statement.
  */
 const char	dlock_sql_renew[] =
 "SELECT x.i, x.refreshed, x.state,"
 " CASE WHEN x.state" EQUALS "'preempting'" TEXT " THEN"
 " (SELECT " EPOCH_MS("l.requestor_deadline" MINUS NOW)
-" FROM @.dlock_locks l WHERE l.key" EQUALS "x.k) END"
-" FROM (SELECT u.i, u.k,"
+" FROM @.dlock_locks l WHERE l.key" EQUALS "x.k AND l.version" EQUALS "x.v) END"
+" FROM (SELECT u.i, u.k, u.v,"
 " CASE WHEN u.r THEN @.dlock_refresh(key => u.k, version => u.v,"
 " ttl => NULL" INTERVAL ", owner => NULL" TEXT ") IS NOT NULL END AS refreshed,"
 " @.dlock_check(key => u.k, version => u.v, owner => NULL" TEXT ") AS state"
@@ -149,7 +150,8 @@ const char	dlock_sql_orphans[] =
 " FROM ROWS FROM (pg_catalog.unnest($1" TEXT "[]), pg_catalog.unnest($2" TEXT "[])) AS u(k, o)";
 
 /*
- * Looking: fill_info() and dlock_list_waiters() know the columns by number
+ * Looking: fill_info() and dlock_list_waiters() in keys.c know the columns by
+ * number.
  */
 #define INFO_COLUMNS \
 "SELECT l.key, l.version, l.owner, l.role" TEXT ", l.value, l.state, l.priority, " \
@@ -160,13 +162,13 @@ EPOCH_MS("l.requestor_since") ", " EPOCH_MS("l.requestor_deadline") ", " \
 "GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 ")" \
 " FROM @.dlock_locks l"
 
-/* key */
-const char	dlock_sql_info[] = INFO_COLUMNS " WHERE l.key" EQUALS "$1" TEXT;
+/* key; its grants, the oldest first */
+const char	dlock_sql_info[] = INFO_COLUMNS " WHERE l.key" EQUALS "$1" TEXT " ORDER BY l.version";
 
 /* a pattern of LIKE or NULL, the limit or NULL */
 const char	dlock_sql_list[] = INFO_COLUMNS
 " WHERE $1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT
-" ORDER BY l.key COLLATE pg_catalog.\"C\" LIMIT $2" INT8;
+" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version LIMIT $2" INT8;
 
 const char	dlock_sql_waiters[] =
 "SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "

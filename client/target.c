@@ -1,7 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * target.c
- *	  What to connect to: the connection string, taken apart.
+ *	  What to connect to: the parsed connection string.
+ *
+ * Hosts are kept apart from the other options, because connect.c tries them one
+ * by one.  Options that neither the string nor the environment sets get
+ * defaults that follow from the TTL.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,7 +20,7 @@
 #include "target.h"
 #include "util.h"
 
-/* The nth of a list with commas, where a list of one is for all. */
+/* The nth element of a list with commas; a list of one is for all hosts. */
 static bool
 nth(const char *list, int n, int count, char **to)
 {
@@ -62,7 +66,7 @@ add_param(DlockTarget *target, const char *keyword, const char *value)
 	return target->keywords[n] != NULL && target->values[n] != NULL;
 }
 
-/* An option that neither the conninfo nor the environment has. */
+/* Add an option that neither the conninfo nor the environment sets. */
 static bool
 add_default(DlockTarget *target, const PQconninfoOption *options,
 			const char *keyword, const char *value)
@@ -76,7 +80,7 @@ add_default(DlockTarget *target, const PQconninfoOption *options,
 			return true;
 		return add_param(target, keyword, value);
 	}
-	/* an old libpq that does not know it */
+	/* libpq is too old to know it */
 	return true;
 }
 
@@ -265,7 +269,7 @@ dlock_target_free(DlockTarget *target)
 	for (int i = 0; i < target->nparams; i++)
 	{
 		free(target->keywords[i]);
-		/* there may be a password */
+		/* it may be a password */
 		if (target->values[i] != NULL)
 			memset(target->values[i], 0, strlen(target->values[i]));
 		free(target->values[i]);
@@ -282,7 +286,7 @@ dlock_target_free(DlockTarget *target)
 	free(target);
 }
 
-/* Time to try each host once, if each has one address. */
+/* The time to try each host once, if each has one address. */
 int64_t
 dlock_target_round_ms(const DlockTarget *target)
 {

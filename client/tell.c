@@ -14,7 +14,7 @@
 #include "roster.h"
 #include "tell.h"
 
-/* What is to be told of a lock; the most important first, none: false. */
+/* The most important event of a lock.  False: there is none. */
 static bool
 next_event(dlock_lock *lock, dlock_event *event, int64_t now)
 {
@@ -48,7 +48,10 @@ next_event(dlock_lock *lock, dlock_event *event, int64_t now)
 	return lock->callback != NULL;
 }
 
-/* Tell one; true if there was one, and the list may be another now. */
+/*
+ * Tell one event.  Returns true if there was one; the list of locks may have
+ * changed then.  The caller has the mutex.
+ */
 bool
 dlock_tell(dlock_handle *handle, int64_t now)
 {

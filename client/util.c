@@ -64,7 +64,7 @@ dlock_random_bytes(void *to, size_t size)
 	return size == 0;
 }
 
-/* For jitter: it does not matter if it is bad. */
+/* For jitter, which may be of poor quality. */
 uint32_t
 dlock_random(void)
 {
@@ -75,7 +75,7 @@ dlock_random(void)
 	return bits;
 }
 
-/* Within a tenth of it. */
+/* A random number within a tenth of that one. */
 int64_t
 dlock_jitter(int64_t about)
 {
@@ -130,7 +130,7 @@ dlock_error_copy(dlock_error *to, const dlock_error *from)
 	return from->status;
 }
 
-/* Copy what fits, as one line; no character of UTF-8 is cut in two. */
+/* Copy what fits, as one line, without cutting a UTF-8 character in two. */
 void
 dlock_clip(char *to, size_t size, const char *from, size_t len)
 {

@@ -96,7 +96,7 @@ dlock_is([ 'release', 'b', '--owner=me' ], 0, qr/^released$/, $none, 'release by
 	my $low = (dlock('acquire', 'q', '--cleanup=1h', '--ttl=1h'))[1] + 0;
 
 	dlock_is([ 'acquire', 'q', '--priority=1', '--wait=50ms' ],
-		75, $none, qr/the holder of lock "q" did not yield.*hint: --force/s, 'refused');
+		75, $none, qr/the holder of lock "q" did not yield.*hint: Use --force/s, 'refused');
 	dlock_is([ 'acquire', 'q', '--priority=1', '--wait=50ms', '--force', '--ttl=1h' ],
 		0, qr/^\d+$/, $none, 'by force');
 	dlock_is([ 'check', 'q', $low ], 76, qr/^held_by_other$/, $none, 'it is gone');

@@ -1,12 +1,11 @@
 /*
  * acquire.c
- *	  Taking a lock in a thread, so that a signal can end the wait.
+ *	  Acquiring a lock in a thread, so that a signal can end the wait.
  *
  * The library's call cannot be interrupted, and need not be: the process is
- * about to end, and with its connection ends its place in the queue.  What
- * must not happen is that the grant comes at that moment and stays for its
- * TTL.  So the request, whose owner we know, is released over another
- * connection before we go.
+ * about to end, and its place in the queue ends with its connection.  But the
+ * lock must not be granted at that moment and stay for its TTL.  So the request
+ * is released by its owner, over another connection, before the process ends.
  */
 #include "cli.h"
 #include "child.h"
@@ -43,13 +42,13 @@ attempt_main(void *arg)
 	return NULL;
 }
 
-/* There may be a grant by now, or in the next moment. */
+/* Release the request, which may have been granted, or is about to be. */
 static void
 take_back(Attempt *attempt, const Options *options)
 {
 	dlock_handle *other = connect_server(options);
 
-	/* who has no patience signals twice */
+	/* a second signal ends us at once */
 	end_by_signals();
 	if (!atomic_load(&attempt->done))
 		dlock_release_key(other, attempt->key, 0, attempt->options->owner,
@@ -60,8 +59,8 @@ take_back(Attempt *attempt, const Options *options)
 }
 
 /*
- * *signo is the signal that ended it, or 0.  After a signal the attempt goes
- * on behind our back: the caller must end the process.
+ * *signo is the signal that ended it, or 0.  After a signal the thread is still
+ * running, so the caller must end the process.
  */
 dlock_status
 acquire_or_signal(dlock_handle *handle, const Options *options,

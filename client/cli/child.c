@@ -2,9 +2,9 @@
  * child.c
  *	  A command in a process group of its own.
  *
- * The group is what is signalled and ended, so that what the command starts
- * goes with it.  Where we have the terminal, the group gets it: the command
- * can read from it, and Ctrl-C goes there and not to us.
+ * Signals go to the group, so that they reach everything that the command
+ * starts.  If we have the terminal, the group gets it: the command can read from
+ * it, and Ctrl-C goes to the command and not to us.
  */
 #include "cli.h"
 #include "child.h"
@@ -22,7 +22,7 @@
 
 extern char **environ;
 
-/* Those who are not in the foreground are stopped if they set it. */
+/* SIGTTOU would stop us if we are not in the foreground. */
 static void
 give_terminal(pid_t group)
 {
@@ -42,7 +42,7 @@ have_terminal(void)
 	return isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp();
 }
 
-/* Our environment with those variables, each "NAME=value", set. */
+/* Our environment with these variables set, each as "NAME=value". */
 static char **
 environment_with(char *const *variables)
 {
@@ -77,8 +77,9 @@ environment_with(char *const *variables)
 }
 
 /*
- * Start it: 0, or an exit code and a message.  There may be threads, so the
- * child does nothing before its exec that could need a lock of theirs.
+ * Start it.  Returns 0, or an exit code after an error message.  There may be
+ * threads, so before its exec the child does nothing that could need one of
+ * their locks.
  */
 int
 child_start(Child *child, char **argv, char *const *variables)
@@ -93,7 +94,7 @@ child_start(Child *child, char **argv, char *const *variables)
 
 	memset(child, 0, sizeof(*child));
 #if defined(__linux__)
-	/* what the command leaves behind comes to us, and does not stay a zombie */
+	/* we reap what the command leaves behind, so that no zombie stays */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 #endif
 	fflush(NULL);
@@ -106,7 +107,7 @@ child_start(Child *child, char **argv, char *const *variables)
 	fcntl(trouble[0], F_SETFD, FD_CLOEXEC);
 	fcntl(trouble[1], F_SETFD, FD_CLOEXEC);
 
-	/* no handler of ours is to run in the child */
+	/* none of our signal handlers must run in the child */
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, &old);
 	pid = fork();
@@ -143,7 +144,7 @@ child_start(Child *child, char **argv, char *const *variables)
 		return EXIT_INTERNAL;
 	}
 
-	/* both do it, since either may be first */
+	/* parent and child both do it, because either may be first */
 	setpgid(pid, pid);
 	child->group = pid;
 	child->running = true;
@@ -164,9 +165,9 @@ child_start(Child *child, char **argv, char *const *variables)
 }
 
 /*
- * The command was stopped from its terminal.  Stop as well, so that the shell
- * takes over; when we go on, so does the command.  The lock is not renewed
- * meanwhile, and the guard keeps watch.
+ * The command was stopped from its terminal.  Stop too, so that the shell takes
+ * over, and continue the command when we are continued.  The lock is not renewed
+ * meanwhile, but the guard still runs.
  */
 static void
 stop_together(Child *child)
@@ -178,7 +179,7 @@ stop_together(Child *child)
 	child_signal(child, SIGCONT);
 }
 
-/* Take in who has ended or was stopped. */
+/* Reap children that have ended or were stopped. */
 void
 child_reap(Child *child)
 {
@@ -211,11 +212,11 @@ child_group_alive(const Child *child)
 {
 	if (child->group == 0)
 		return false;
-	/* of another user, which sudo makes, is alive, too */
+	/* EPERM: a process of another user, as with sudo, is alive */
 	return child->running || kill(-child->group, 0) == 0 || errno == EPERM;
 }
 
-/* The group is over, and the terminal is ours again. */
+/* The group has ended; take the terminal back. */
 void
 child_end(Child *child)
 {
@@ -226,7 +227,7 @@ child_end(Child *child)
 	child->group = 0;
 }
 
-/* As a shell would tell it. */
+/* As a shell reports it. */
 int
 child_exit_code(const Child *child)
 {

@@ -1,7 +1,7 @@
 /*
  * child.h
  *	  A command in a process group of its own, and the guard that ends it when
- *	  nobody else can.
+ *	  we cannot.
  */
 #ifndef DLOCK_CLI_CHILD_H
 #define DLOCK_CLI_CHILD_H

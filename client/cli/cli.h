@@ -9,9 +9,9 @@
 #include "text.h"
 
 /*
- * Exit codes.  They are the interface for scripts: --help, the man page and
- * docs/cli.md list them.  Those of sysexits.h where there is one, since few
- * commands use these, and "exec" passes the command's own code on.
+ * Exit codes are the interface for scripts: --help, the man page and docs/cli.md
+ * list them.  They are those of sysexits.h where possible, because few commands
+ * use these, and "exec" passes on the exit code of its command.
  */
 #define EXIT_USAGE			64	/* EX_USAGE */
 #define EXIT_UNREACHABLE	69	/* EX_UNAVAILABLE */
@@ -138,7 +138,8 @@ extern int	run_top(const Options *options);
 typedef struct
 {
 	const char *key;
-	const dlock_info *info;		/* NULL: free, or in somebody's transaction */
+	const dlock_info *holders;	/* its grants, the oldest first */
+	size_t		holder_count;	/* 0: free, or in an open transaction */
 	int			waiting;
 	int			watching;
 	int64_t		longest_wait;
@@ -157,6 +158,8 @@ typedef struct
 
 extern dlock_status list_get(dlock_handle *handle, const Options *options,
 							 int64_t timeout, List *list, dlock_error *err);
+extern const dlock_info *first_holder(const Entry *entry);
+extern int64_t newest_version(const Entry *entry);
 extern void list_sort(List *list, const char *by);
 extern void list_free(List *list);
 extern Colour remaining_colour(const dlock_info *info);

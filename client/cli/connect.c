@@ -28,8 +28,8 @@ add_parameter(Text *conninfo, const char *name, const char *value)
 }
 
 /*
- * As psql: -d may be a name or a connection string, and what a string says
- * counts more than the other options.
+ * As in psql, -d may be a name or a connection string, and a string overrides
+ * the other options.
  */
 static void
 make_conninfo(const Options *options, Text *conninfo)
@@ -65,7 +65,7 @@ connect_server(const Options *options)
 	Text		conninfo = {0};
 	Text		name = {0};
 
-	/* JSON is UTF-8; the command that we run gets the environment as it was */
+	/* JSON is UTF-8; the command that we run gets the original environment */
 	if (getenv("PGCLIENTENCODING") == NULL)
 	{
 		setenv("PGCLIENTENCODING", "UTF8", 1);
@@ -120,7 +120,7 @@ exit_code(dlock_status status)
 	return EXIT_INTERNAL;
 }
 
-/* Tell it, and return the exit code. */
+/* Report it and return the exit code. */
 int
 report_status(dlock_status status, const dlock_error *err, const char *key)
 {
@@ -134,7 +134,7 @@ report_status(dlock_status status, const dlock_error *err, const char *key)
 			break;
 		case DLOCK_REFUSED:
 			error("the holder of lock \"%s\" did not yield", key);
-			hint("--force takes it from a lower priority.");
+			hint("Use --force to take it from a holder of lower priority.");
 			break;
 		case DLOCK_LOST:
 			error("lock \"%s\" is not held any more", key);
@@ -143,7 +143,7 @@ report_status(dlock_status status, const dlock_error *err, const char *key)
 			error("lock \"%s\" is not held", key);
 			break;
 		case DLOCK_HELD_BY_OTHER:
-			error("lock \"%s\" is held by another", key);
+			error("lock \"%s\" is held by another client", key);
 			break;
 		default:
 			error("%s", err->message[0] != '\0' ? err->message :
@@ -154,7 +154,7 @@ report_status(dlock_status status, const dlock_error *err, const char *key)
 	return exit_code(status);
 }
 
-/* The same, for those who have nothing else to do. */
+/* The same, and close the handle. */
 int
 give_up(dlock_handle *handle, dlock_status status, const dlock_error *err,
 		const char *key)
@@ -165,7 +165,7 @@ give_up(dlock_handle *handle, dlock_status status, const dlock_error *err,
 	return code;
 }
 
-/* Who has it?  A courtesy: if the answer does not come soon, it is left out. */
+/* Report who holds it, unless the server takes too long to tell. */
 void
 report_holder(dlock_handle *handle, dlock_status status, const char *key)
 {
@@ -191,7 +191,10 @@ report_holder(dlock_handle *handle, dlock_status status, const char *key)
 	dlock_info_free(info);
 }
 
-/* Tells a person where it is, and is unique.  Good until the next call. */
+/*
+ * An owner that is unique, and tells a person where it comes from.  Valid until
+ * the next call.
+ */
 const char *
 default_owner(void)
 {

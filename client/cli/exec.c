@@ -1,14 +1,14 @@
 /*
  * exec.c
- *	  A command that runs while we hold a lock, and not longer.
+ *	  A command that runs while we hold a lock, and no longer.
  *
- * The library tells the local deadline, at nine tenths of the TTL, and moves
- * it with each renewal.  The command is asked to end (SIGTERM) when the
- * deadline is --kill-after away, and killed at the deadline, so that nothing of
- * it is left when the server gives the lock to somebody else.  The same
- * follows, at once, when the server says that the lock is lost.
+ * The library has a local deadline, at nine tenths of the TTL, and moves it with
+ * each renewal.  The command gets SIGTERM when the deadline is --kill-after away,
+ * and SIGKILL at the deadline, so that none of its processes is left when the
+ * server grants the lock to another client.  The same happens at once when the
+ * server reports that the lock is lost.
  *
- * The guard (guard.c) has the same two times, and acts if we cannot.
+ * The guard (guard.c) knows the same two times, and acts if we cannot.
  */
 #include "cli.h"
 #include "child.h"
@@ -21,10 +21,10 @@
 
 typedef enum
 {
-	END_NONE,					/* by itself */
+	END_NONE,					/* the command ended by itself */
 	END_DANGER,					/* the lock could not be renewed */
 	END_LOST,
-	END_YIELDED					/* we were asked to */
+	END_YIELDED					/* we were asked to yield */
 } EndReason;
 
 typedef struct
@@ -33,17 +33,17 @@ typedef struct
 	dlock_lock *lock;
 	Child		child;
 	int64_t		grace;			/* between SIGTERM and SIGKILL */
-	int64_t		deadline;		/* the last one that we knew */
-	EndReason	reason;			/* why we end it, if we do */
-	bool		asked;			/* was it sent a signal to end by? */
+	int64_t		deadline;		/* the last one that is known */
+	EndReason	reason;			/* why we end the command, if we do */
+	bool		asked;			/* the command was asked to end */
 	int64_t		killed_at;		/* 0: it was not */
 	int64_t		kill_at;		/* once asked */
 } Run;
 
-/* Set by the library's thread: when our time to yield is up, or 0. */
+/* Set by the renewal thread: when our time to yield is up, or 0. */
 static atomic_llong yield_by = 0;
 
-/* Somebody wants us to end: no further campaign. */
+/* A signal asked us to end: do not campaign again. */
 static bool told_to_end = false;
 
 static void
@@ -64,12 +64,12 @@ ask_to_end(Run *run, EndReason reason, int signo, int64_t kill_at)
 	if (signo != 0)
 	{
 		child_signal(&run->child, signo);
-		/* one that is stopped could not act upon it */
+		/* a stopped process could not act upon it */
 		child_signal(&run->child, SIGCONT);
 	}
 }
 
-/* Is it ours, and for how long? */
+/* Is the lock ours, and for how long? */
 static void
 look_at_lock(Run *run)
 {
@@ -128,7 +128,7 @@ look_at_command(Run *run)
 	}
 }
 
-/* Until nothing of the command is left. */
+/* Wait until no process of the command is left. */
 static void
 wait_for_command(Run *run)
 {
@@ -146,7 +146,7 @@ wait_for_command(Run *run)
 		look_at_command(run);
 		if (!child_group_alive(&run->child))
 			return;
-		/* a zombie that a daemon does not reap stays in the group for ever */
+		/* a zombie that its parent does not reap stays in the group forever */
 		if (!run->child.running && run->killed_at != 0 &&
 			dlock_now() > run->killed_at + ZOMBIE_MS)
 			return;
@@ -161,7 +161,7 @@ wait_for_command(Run *run)
 			until = dlock_min(until, run->kill_at);
 		else if (!run->asked)
 			until = dlock_min(until, run->deadline - run->grace);
-		/* nobody tells when the last one of a group has gone */
+		/* there is no notification of the end of a group */
 		if (!run->child.running)
 			until = dlock_min(until, dlock_now() + GROUP_TICK_MS);
 		news = news_wait(until);
@@ -188,8 +188,8 @@ environment(const dlock_lock *lock, const char *key, char **variables)
 }
 
 /*
- * Run the command under a lock that we have, and give the lock back.  Returns
- * the exit code; *reason tells whether it was the command's.
+ * Run the command under a lock that we hold, and release the lock.  Returns the
+ * exit code, which is the command's own if *reason is END_NONE.
  */
 static int
 run_under(dlock_lock *lock, const Options *options, EndReason *reason)
@@ -206,7 +206,7 @@ run_under(dlock_lock *lock, const Options *options, EndReason *reason)
 	run.deadline = dlock_now() + dlock_left_ms(lock);
 	environment(lock, options->key, variables);
 
-	/* the child enters its group there before it becomes the command */
+	/* the child enters its group there before it executes the command */
 	guard_watch(0, run.deadline - run.grace, run.deadline);
 	code = child_start(&run.child, options->command, variables);
 	if (code == 0)
@@ -218,7 +218,7 @@ run_under(dlock_lock *lock, const Options *options, EndReason *reason)
 	free(variables[0]);
 	free(variables[1]);
 
-	/* was it ours until the end? */
+	/* was the lock ours until the end? */
 	ours = dlock_is_owner(lock);
 	status = dlock_release(lock, dlock_min(dlock_left_ms(lock) + RELEASE_MARGIN_MS,
 										   options->timeout > 0 ? options->timeout : DLOCK_DEFAULT_TIMEOUT_MS), &err);
@@ -246,7 +246,7 @@ prepare(const Options *options, dlock_options *lock_options)
 	lock_options->renew = 1;
 	lock_options->callback = on_event;
 
-	/* so that there is time to end the command before another has the lock */
+	/* time to end the command before another client gets the lock */
 	if (options->cleanup < 0)
 		lock_options->cleanup_ms = DEFAULT_CLEANUP_MS;
 	atomic_store(&yield_by, 0);
@@ -294,7 +294,7 @@ run_exec(const Options *options)
 	return code;
 }
 
-/* Servers come back, and holders yield some time: a candidate goes on. */
+/* A candidate retries: servers come back, and holders yield eventually. */
 static bool
 is_passing(dlock_status status, const Options *options)
 {

@@ -19,8 +19,8 @@ add_colour(const Top *top, Text *out, Colour colour)
 }
 
 /*
- * A line of several parts.  Where there is no room for all of them, the one of
- * the highest rank goes; 0 always stays.
+ * A line of several parts.  If there is no room for all of them, those of the
+ * highest rank are left out; rank 0 always stays.
  */
 static void
 add_parts(const Top *top, Text *out, Text *parts, const int *ranks, int count,
@@ -55,7 +55,7 @@ add_parts(const Top *top, Text *out, Text *parts, const int *ranks, int count,
 		if (colour != REVERSE && i == 0)
 			add_colour(top, out, PLAIN);
 	}
-	/* a bar over the whole width */
+	/* the bar extends over the whole width */
 	if (colour == REVERSE && top->live && used < top->width)
 		text_format(out, "%*s", top->width - used, "");
 	if (colour == REVERSE)
@@ -104,12 +104,15 @@ add_summary(const Top *top, Text *out, const List *list)
 		watching += (uint64_t) entry->watching;
 		if (entry->longest_wait > longest)
 			longest = entry->longest_wait;
-		if (entry->info == NULL)
-			continue;
-		if (strcmp(entry->info->state, "held") != 0)
+	}
+	for (i = 0; i < list->info_count; i++)
+	{
+		const dlock_info *info = &list->infos[i];
+
+		if (strcmp(info->state, "held") != 0)
 			preempting++;
-		if (next < 0 || entry->info->remaining_ms < next)
-			next = entry->info->remaining_ms;
+		if (next < 0 || info->remaining_ms < next)
+			next = info->remaining_ms;
 	}
 	text_count(&parts[0], list->info_count);
 	text_add(&parts[0], " held");
@@ -139,7 +142,7 @@ add_summary(const Top *top, Text *out, const List *list)
 	add_parts(top, out, parts, ranks, 6, BOLD);
 }
 
-/* Where we are in the list, and the keys that lead elsewhere. */
+/* The position in the list, and the keys to move in it. */
 static void
 add_status(const Top *top, Text *out, size_t total)
 {
@@ -165,7 +168,7 @@ add_status(const Top *top, Text *out, size_t total)
 	add_parts(top, out, parts, ranks, 7, REVERSE);
 }
 
-/* At most that many; returns the number of lines. */
+/* At most so many keys.  Returns the number of lines. */
 static int
 add_hot_keys(Top *top, Text *out, List *list, int most)
 {
@@ -223,7 +226,7 @@ add_bar(Text *out, const dlock_info *info)
 static void
 add_lock(Table *table, const Entry *entry)
 {
-	const dlock_info *info = entry->info;
+	const dlock_info *info = first_holder(entry);
 
 	table_cell(table, CYAN, entry->key);
 	if (info != NULL)
@@ -255,7 +258,7 @@ add_lock(Table *table, const Entry *entry)
 	table_cell(table, PLAIN, info != NULL ? info->value : NULL);
 }
 
-/* Those from first on, up to last. */
+/* The entries from first up to, but not including, last. */
 static void
 add_locks(Top *top, Text *out, const List *list, size_t first, size_t last)
 {
@@ -282,8 +285,8 @@ add_locks(Top *top, Text *out, const List *list, size_t first, size_t last)
 }
 
 /*
- * All that fits on the screen, with the headings in their place and the status
- * in the last line.  A low screen has neither gaps nor hot keys.
+ * Everything that fits on the screen, with the status in the last line.  A low
+ * screen has neither gaps nor hot keys.
  */
 static void
 add_screen(Top *top, Text *out, List *list, size_t total)

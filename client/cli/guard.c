@@ -2,15 +2,15 @@
  * guard.c
  *	  A second process that ends the command when the first one cannot.
  *
- * "dlock exec" ends its command before the lock expires.  It cannot do so
- * while it is stopped itself, nor after a kill -9; but the command would go
- * on.  So a guard sits beside it, in a process group of its own that no
- * terminal signals.  It knows from shared memory which group to end and when,
- * and from the end of a pipe that its parent is gone.  It has no connection
- * and knows nothing of locks.
+ * "dlock exec" ends its command before the lock expires.  It cannot do so while
+ * it is stopped, or after a kill -9, but the command would go on.  So it has a
+ * guard, in a process group of its own that gets no signals from the terminal.
+ * The guard reads from shared memory which group to end and when, and learns from
+ * the end of a pipe that its parent is gone.  It has no connection and knows
+ * nothing of locks.
  *
- * The times only ever move on, so the guard sleeps until the one that it
- * knows, and looks again.  It leaves its parent the first move.
+ * The times only move forward, so the guard sleeps until the one that it knows
+ * and then looks again.  It acts a moment later than its parent would.
  */
 #include "cli.h"
 #include "child.h"
@@ -47,7 +47,7 @@ guard_signal(pid_t group, int signo)
 		kill(-group, SIGCONT);
 }
 
-/* The parent is gone: end the group in what is left of its time. */
+/* The parent is gone: end the group in the time that is left. */
 static void
 guard_finish(void)
 {
@@ -62,7 +62,7 @@ guard_finish(void)
 	guard_signal(group, SIGKILL);
 }
 
-/* Short where the TTL is: it comes out of the last tenth. */
+/* How much later the guard acts; short if the TTL is. */
 static int64_t
 patience(int64_t end_at, int64_t kill_at)
 {
@@ -91,7 +91,7 @@ guard_main(int pipe_end)
 			asked = 0;
 		else if (now >= kill_at + late)
 		{
-			/* the order may have been renewed since it was read */
+			/* the lock may have been renewed since the times were read */
 			if (now >= atomic_load(&orders->kill_at) &&
 				group == atomic_load(&orders->group))
 				guard_signal(group, SIGKILL);
@@ -125,7 +125,7 @@ guard_main(int pipe_end)
 	}
 }
 
-/* Before there are threads and connections, of which it shall have none. */
+/* Must be called before there are threads and connections. */
 bool
 guard_start(void)
 {
@@ -149,7 +149,7 @@ guard_start(void)
 		for (signo = 1; signo < NSIG; signo++)
 			signal(signo, SIG_IGN);
 		close(ends[1]);
-		/* whoever reads our parent's output must not wait for us */
+		/* a reader of our parent's output must not wait for us */
 		if (null >= 0)
 		{
 			int			fd;
@@ -177,7 +177,7 @@ guard_watch(pid_t group, int64_t end_at, int64_t kill_at)
 	atomic_store(&orders->kill_at, kill_at);
 	if (atomic_exchange(&orders->group, group) != group)
 	{
-		/* it sleeps without limit where there was nothing to guard */
+		/* it sleeps without limit while there is nothing to guard */
 		if (write(lifeline, "", 1) < 0 && errno == EPIPE)
 			warning("the guard process is gone");
 	}
@@ -189,7 +189,7 @@ guard_forget(void)
 	atomic_store(&orders->group, 0);
 }
 
-/* In the command to be, before it is one: so that no moment is unguarded. */
+/* In the child before its exec, so that the command is always guarded. */
 void
 guard_in_child(void)
 {
@@ -200,7 +200,7 @@ guard_in_child(void)
 	(void) written;
 }
 
-/* The command is over: nobody is to be left running. */
+/* The command has ended, so the guard can end. */
 void
 guard_stop(void)
 {

@@ -1,13 +1,13 @@
 /*
  * json.c
- *	  JSON for programs, written by hand: there is no nesting to remember,
- *	  since whether a comma is needed shows in what was written last.
+ *	  JSON for programs.  Nesting is not tracked, because the last character
+ *	  that was written tells whether a comma is needed.
  */
 #include "text.h"
 
 #include <string.h>
 
-/* Beyond 16 bits it is two of them, as in UTF-16. */
+/* A character beyond 16 bits is two escapes, as in UTF-16. */
 static void
 add_escape(Text *json, uint32_t c)
 {
@@ -20,9 +20,9 @@ add_escape(Text *json, uint32_t c)
 }
 
 /*
- * JSON is often read on a terminal, so what deceives there is escaped as well.
- * What is not UTF-8, which only another client_encoding can bring, could not
- * be read back.
+ * JSON is often read on a terminal, so characters that deceive there are escaped
+ * too.  Bytes that are not UTF-8, which come only from another client_encoding,
+ * are replaced, because no reader would accept them.
  */
 static void
 escaped(Text *json, const char *string)
@@ -105,7 +105,7 @@ json_number(Text *json, const char *name, int64_t value)
 	text_format(json, "%lld", (long long) value);
 }
 
-/* Durations are seconds, with milliseconds behind the point. */
+/* Durations are seconds with three decimals. */
 void
 json_seconds(Text *json, const char *name, int64_t ms)
 {

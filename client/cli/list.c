@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A pattern of the shell as one of LIKE. */
+/* Convert a shell pattern to one of LIKE. */
 static char *
 like_pattern(const char *glob)
 {
@@ -39,10 +39,50 @@ by_key(const void *a, const void *b)
 	return strcmp(((const Entry *) a)->key, ((const Entry *) b)->key);
 }
 
+/* The one that is shown; NULL: there is none. */
+const dlock_info *
+first_holder(const Entry *entry)
+{
+	return entry->holder_count > 0 ? &entry->holders[0] : NULL;
+}
+
+/* The version of its last grant; 0: there is none. */
+int64_t
+newest_version(const Entry *entry)
+{
+	int64_t		newest = 0;
+	size_t		i;
+
+	for (i = 0; i < entry->holder_count; i++)
+		if (entry->holders[i].version > newest)
+			newest = entry->holders[i].version;
+	return newest;
+}
+
+/* Until the first of its grants expires. */
 static int64_t
 remaining(const Entry *entry)
 {
-	return entry->info != NULL ? entry->info->remaining_ms : -1;
+	int64_t		least = -1;
+	size_t		i;
+
+	for (i = 0; i < entry->holder_count; i++)
+		if (i == 0 || entry->holders[i].remaining_ms < least)
+			least = entry->holders[i].remaining_ms;
+	return least;
+}
+
+/* When the first of its grants was won. */
+static int64_t
+held_since(const Entry *entry)
+{
+	int64_t		since = INT64_MAX;
+	size_t		i;
+
+	for (i = 0; i < entry->holder_count; i++)
+		if (entry->holders[i].acquired_at_ms < since)
+			since = entry->holders[i].acquired_at_ms;
+	return since;
 }
 
 static int
@@ -67,16 +107,14 @@ by_waiters(const void *a, const void *b)
 	return by_remaining(a, b);
 }
 
-/* The longest held first; those that nobody holds last. */
+/* The longest held first; keys that are not held last. */
 static int
 by_held(const void *a, const void *b)
 {
-	const dlock_info *x = ((const Entry *) a)->info;
-	const dlock_info *y = ((const Entry *) b)->info;
-	int64_t		from = x != NULL ? x->acquired_at_ms : INT64_MAX;
-	int64_t		than = y != NULL ? y->acquired_at_ms : INT64_MAX;
+	int64_t		x = held_since(a);
+	int64_t		y = held_since(b);
 
-	return from != than ? (from < than ? -1 : 1) : by_key(a, b);
+	return x != y ? (x < y ? -1 : 1) : by_key(a, b);
 }
 
 void
@@ -90,22 +128,42 @@ list_sort(List *list, const char *by)
 		  strcmp(by, "held") == 0 ? by_held : by_key);
 }
 
-/* Both lists come by key; where a key is in both, it is one entry. */
+/* The grants come by key, so those of one key are neighbours. */
+static void
+group_grants(List *list)
+{
+	size_t		i;
+
+	for (i = 0; i < list->info_count; i++)
+	{
+		const dlock_info *info = &list->infos[i];
+		Entry	   *entry = &list->entries[list->count];
+
+		if (i > 0 && strcmp(info->key, info[-1].key) == 0)
+			entry[-1].holder_count++;
+		else
+		{
+			entry->key = info->key;
+			entry->holders = info;
+			entry->holder_count = 1;
+			list->count++;
+		}
+	}
+	if (list->count > 1)
+		qsort(list->entries, list->count, sizeof(Entry), by_key);
+}
+
+/* An entry for each key that has grants, waiters or both. */
 static void
 merge(List *list)
 {
 	size_t		i;
-	size_t		grants = list->info_count;
+	size_t		grants;
 
-	list->entries = allocate((grants + list->waiter_count + 1) * sizeof(Entry));
-	for (i = 0; i < grants; i++)
-	{
-		list->entries[i].key = list->infos[i].key;
-		list->entries[i].info = &list->infos[i];
-	}
-	list->count = grants;
-	if (grants > 1)
-		qsort(list->entries, grants, sizeof(Entry), by_key);
+	list->entries = allocate((list->info_count + list->waiter_count + 1) *
+							 sizeof(Entry));
+	group_grants(list);
+	grants = list->count;
 	for (i = 0; i < list->waiter_count; i++)
 	{
 		const dlock_waiter *waiter = &list->waiters[i];
@@ -164,7 +222,7 @@ list_free(List *list)
 	memset(list, 0, sizeof(*list));
 }
 
-/* Renewed at a third of the TTL, a lock should never come below a half. */
+/* A lock that is renewed every third of its TTL always has more than half. */
 Colour
 remaining_colour(const dlock_info *info)
 {
@@ -175,7 +233,7 @@ remaining_colour(const dlock_info *info)
 	return GREEN;
 }
 
-/* By the server's clock, of which the answer itself tells the time. */
+/* By the server's clock, whose time follows from the row itself. */
 int64_t
 held_for(const dlock_info *info)
 {
@@ -274,9 +332,9 @@ json_entry(Text *json, const char *name, const Entry *entry)
 {
 	json_open(json, name, '{');
 	json_string(json, "key", entry->key);
-	json_bool(json, "held", entry->info != NULL);
-	if (entry->info != NULL)
-		json_grant(json, entry->info);
+	json_bool(json, "held", entry->holder_count > 0);
+	if (entry->holder_count > 0)
+		json_grant(json, first_holder(entry));
 	json_number(json, "waiting", entry->waiting);
 	json_number(json, "watching", entry->watching);
 }

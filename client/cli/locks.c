@@ -1,6 +1,6 @@
 /*
  * locks.c
- *	  The commands that are one call: acquire, refresh, release, check and
+ *	  The commands that make one call: acquire, refresh, release, check and
  *	  force-release.
  */
 #include "cli.h"
@@ -31,7 +31,7 @@ answer_name(dlock_status status, const char *ok)
 	}
 }
 
-/* Is it an answer, of which some are not what was hoped for, or an error? */
+/* Is it an answer, if only a negative one, and not an error? */
 static bool
 is_answer(dlock_status status)
 {
@@ -66,9 +66,9 @@ print_version(int64_t version)
 }
 
 /*
- * The lock was granted, and its version could not be told: nobody could
- * release it.  One whose owner was named is left alone: it can be reached by
- * that name, and may have been held before.
+ * The lock was granted, but its version could not be written, so nobody could
+ * release it: release it here.  A lock with a given owner stays, because it can
+ * be released by that owner, and may have been held before.
  */
 static int
 give_back(dlock_handle *handle, const Options *options, dlock_lock *lock)
@@ -127,7 +127,7 @@ run_acquire(const Options *options)
 	if (status == DLOCK_OK && !told)
 		return give_back(handle, options, lock);
 
-	/* it stays, though we go */
+	/* the lock stays when we exit */
 	dlock_close(handle);
 	return exit_code(status);
 }
@@ -168,7 +168,7 @@ run_refresh(const Options *options)
 	return exit_code(status);
 }
 
-/* One word is the answer, on stdout, whatever it is. */
+/* Print the answer, which is one word. */
 static int
 one_word(dlock_handle *handle, const Options *options, dlock_status status,
 		 const dlock_error *err, const char *ok)

@@ -1,6 +1,6 @@
 /*
  * main.c
- *	  dlock: locks of PostgreSQL from the command line.
+ *	  dlock: locks in PostgreSQL from the command line.
  */
 #include "cli.h"
 
@@ -33,7 +33,7 @@ main(int argc, char **argv)
 
 	fill_standard_files();
 
-	/* how wide characters are; numbers stay as JSON wants them */
+	/* for the width of characters; numbers stay as JSON needs them */
 	setlocale(LC_CTYPE, "");
 
 	if (argc < 2)
@@ -65,6 +65,6 @@ main(int argc, char **argv)
 	current_command = command_name(id);
 	parse_options(id, argc - 1, argv + 1, &options);
 
-	/* a full disk, say: whoever reads it must not take half of it for all */
+	/* if output was lost (a full disk), the exit code must tell */
 	return close_output(commands[id] (&options));
 }

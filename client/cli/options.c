@@ -253,7 +253,7 @@ take_positional(CommandId id, char *arg, Options *options)
 		usage_error("too many arguments, the first one is \"%s\"", arg);
 }
 
-/* What a command under "dlock exec" need not say: its own lock. */
+/* Under "dlock exec", key and version default to the lock of the command. */
 static void
 take_environment(CommandId id, Options *options)
 {
@@ -285,7 +285,7 @@ check_options(CommandId id, Options *options)
 	if (id == CMD_FORCE_RELEASE && options->reason == NULL)
 		usage_error("no --reason given");
 
-	/* what comes between SIGTERM and SIGKILL comes out of the TTL */
+	/* the time between SIGTERM and SIGKILL is part of the TTL */
 	if (runs_command(id) && options->kill_after >= 0 && options->ttl > 0 &&
 		options->kill_after > options->ttl / 4)
 		usage_error("--kill-after must not be more than a quarter of --ttl");

@@ -2,12 +2,12 @@
  * output.c
  *	  The standard files, and what goes to standard output.
  *
- * A caller may have closed descriptor 0, 1 or 2.  The next file that is opened
- * would get that number: a connection, say, into which results are then
- * written.  So the gap is filled before anything else is opened, in the
- * direction that is of no use: a write to a standard output that was closed
- * fails with EBADF, as it should.  What was filled in is closed again for the
- * command that "exec" runs: it finds its descriptors as our caller left them.
+ * A caller may have closed descriptor 0, 1 or 2.  The next file that is opened,
+ * perhaps a connection, would get that number, and results would be written into
+ * it.  So the gap is filled before anything else is opened, with a descriptor for
+ * the wrong direction: a write to a closed standard output fails with EBADF, as
+ * it should.  The command of "exec" does not inherit these, so it finds its
+ * descriptors as our caller left them.
  */
 #include "cli.h"
 
@@ -42,15 +42,15 @@ static void
 write_failed(int code)
 {
 	write_error = code;
-	/* the reader has gone, which head does */
+	/* the reader has gone, as head does */
 	if (code != EPIPE)
 		error("could not write to standard output: %s", strerror(code));
 }
 
 /*
- * Write it at once, so that a reader of a pipe has it, and forget it.  Returns
- * false if it could not be written, now or before, which has been told unless
- * there is no reader any more.
+ * Write it at once, so that the reader of a pipe gets it, and free it.  Returns
+ * false if this or an earlier write failed, which has been reported unless the
+ * reader has gone.
  */
 bool
 finish_output(Text *out)
@@ -63,7 +63,7 @@ finish_output(Text *out)
 	return write_error == 0;
 }
 
-/* Is there no reader any more? */
+/* Has the reader gone? */
 bool
 output_unread(void)
 {
@@ -71,8 +71,8 @@ output_unread(void)
 }
 
 /*
- * The end of all output: returns the exit code.  Some file systems tell only
- * now that there was no room.
+ * The end of all output.  Returns the exit code.  Some file systems report only
+ * now that there was no space.
  */
 int
 close_output(int code)
@@ -84,7 +84,7 @@ close_output(int code)
 	return code;
 }
 
-/* 0: not a terminal, nothing is cut. */
+/* 0: not a terminal, so nothing is cut. */
 int
 terminal_width(void)
 {

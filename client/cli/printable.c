@@ -1,17 +1,16 @@
 /*
  * printable.c
- *	  Text of others, as a terminal may have it.
+ *	  Text of other users, made safe for a terminal.
  *
- * Keys, owners, values and names of roles are anybody's.  A character that
- * moves the cursor, that cannot be seen, or that changes the order of its
- * neighbours is shown as an escape: \xHH is a byte, \uHHHH or \UHHHHHHHH a
- * character, and \\ a backslash.  So what looks the same is the same, as far
- * as this concerns; letters of different scripts that look alike are not
- * told apart.
+ * Keys, owners, values and role names come from other users.  A character that
+ * moves the cursor, is invisible, or changes the order of its neighbours is shown
+ * as an escape: \xHH is a byte, \uHHHH or \UHHHHHHHH a character, and \\ a
+ * backslash.  So texts that look the same are the same, except that letters of
+ * different scripts may look alike.
  *
- * Some of these characters have their use, such as the joiners in Persian and
- * in emoji.  They are shown as escapes as well: which key it is matters more
- * here than how it looks.
+ * Some of these characters are useful, such as the joiners in Persian and in
+ * emoji.  They are escaped too, because it matters more here which key it is
+ * than how it looks.
  */
 #include "text.h"
 
@@ -21,12 +20,12 @@
 #include <string.h>
 #include <wchar.h>
 
-/* Accents and the like on one letter; more than that is there to annoy. */
+/* Accents and other marks on one letter; more than that is an attack. */
 #define MAX_MARKS 4
 
 /*
- * What is escaped everywhere, in JSON too: controls, formats (Cf), separators
- * and spaces other than the common one (Zl, Zp, Zs), private use and
+ * Characters that are escaped everywhere, also in JSON: controls, formats (Cf),
+ * separators and spaces other than the common one (Zl, Zp, Zs), private use and
  * surrogates (Co, Cs), and everything else that Unicode allows to be invisible
  * (Default_Ignorable_Code_Point).
  */
@@ -73,7 +72,7 @@ locale_is_utf8(void)
 	return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
-/* The next character and its bytes, whatever the locale; 0: it is none. */
+/* The next character, in any locale.  Returns its bytes; 0: invalid. */
 int
 utf8_character(const char *string, uint32_t *character)
 {
@@ -97,7 +96,7 @@ utf8_character(const char *string, uint32_t *character)
 	return bytes;
 }
 
-/* A character of the locale; *columns is negative if it must not be shown. */
+/* The next character of the locale; *columns < 0: it must not be shown. */
 static int
 next_character(const char *string, wchar_t * wide, int *columns)
 {
@@ -106,7 +105,7 @@ next_character(const char *string, wchar_t * wide, int *columns)
 
 	memset(&state, 0, sizeof(state));
 	bytes = mbrtowc(wide, string, strnlen(string, MB_LEN_MAX), &state);
-	/* what is not one is (size_t) -1 or -2 */
+	/* (size_t) -1 or -2: not a character */
 	if (bytes == 0 || bytes > MB_LEN_MAX)
 	{
 		*wide = 0;
@@ -117,7 +116,7 @@ next_character(const char *string, wchar_t * wide, int *columns)
 	return (int) bytes;
 }
 
-/* What is shown or cut as one: a letter with its marks, or an escape. */
+/* A unit that is never cut: a letter with its marks, or an escape. */
 typedef struct
 {
 	int			bytes;
@@ -141,9 +140,9 @@ make_escape(Piece *piece, const char *p, wchar_t wide)
 }
 
 /*
- * In data, a space that cannot be seen is escaped too: at either end, and
- * behind another one.  So two spaces in a row always separate columns.  A
- * message is prose, where spaces and backslashes are left alone.
+ * In data, a space at either end or after another space is escaped too, so two
+ * spaces in a row always separate columns.  In messages, spaces and backslashes
+ * stay as they are.
  */
 static void
 next_piece(const char *start, const char *p, bool data, Piece *piece)
@@ -164,7 +163,7 @@ next_piece(const char *start, const char *p, bool data, Piece *piece)
 		make_escape(piece, p, wide);
 	else if (*p != ' ')
 	{
-		/* those that come without a letter, or are too many, are escaped */
+		/* marks without a letter, or too many of them, are escaped */
 		for (marks = 0; marks < MAX_MARKS && p[piece->bytes] != '\0'; marks++)
 		{
 			int			columns;
@@ -208,14 +207,14 @@ text_printable(Text *to, const char *string)
 	add_pieces(to, string, true);
 }
 
-/* A sentence, in which data may be. */
+/* A sentence, which may contain data. */
 void
 text_message(Text *to, const char *string)
 {
 	add_pieces(to, string, false);
 }
 
-/* How many columns text_printable() needs. */
+/* The number of columns that text_printable() needs. */
 int
 printable_width(const char *string)
 {
@@ -232,8 +231,8 @@ printable_width(const char *string)
 }
 
 /*
- * Data in so many columns.  What is too long is cut in the middle, since both
- * ends of a key tell what it is.  Returns the columns that were used.
+ * Data in so many columns.  Text that is too long is cut in the middle, because
+ * both ends of a key matter.  Returns the number of columns that were used.
  */
 int
 printable_cut(Text *to, const char *string, int width)
@@ -277,7 +276,7 @@ printable_cut(Text *to, const char *string, int width)
 	return used;
 }
 
-/* How many columns what is printable already takes. */
+/* The number of columns of text that is printable already. */
 int
 shown_width(const char *shown)
 {
@@ -295,9 +294,9 @@ shown_width(const char *shown)
 }
 
 /*
- * Break what is printable already into lines of that width, those behind the
- * first indented; the first one starts in that column.  Between two fields, if
- * possible, else behind a space that is near.  width 0: one line.
+ * Break text that is printable already into lines of that width.  The first line
+ * starts in the given column, the others are indented.  It is broken between two
+ * fields if possible, otherwise at a space that is near.  width 0: one line.
  */
 void
 text_wrapped(Text *to, const char *shown, int column, int indent, int width)

@@ -1,7 +1,7 @@
 /*
  * report.c
- *	  What goes to stderr, in the manner of PostgreSQL's own clients, and
- *	  memory that is either there or the end.
+ *	  Messages on stderr, in the style of PostgreSQL's own clients, and memory
+ *	  allocation that ends the program when it fails.
  */
 #include "cli.h"
 
@@ -92,7 +92,7 @@ warning(const char *format,...)
 	REPORT("warning: ", YELLOW);
 }
 
-/* What happens, for those who did not ask to be left in peace. */
+/* Information; not with --quiet. */
 void
 notice(const char *format,...)
 {
@@ -126,7 +126,7 @@ usage_error(const char *format,...)
 void
 out_of_memory(void)
 {
-	/* error() would need some */
+	/* error() needs memory */
 	fputs("dlock: error: out of memory\n", stderr);
 	exit(EXIT_INTERNAL);
 }

@@ -1,7 +1,7 @@
 /*
  * screen.c
- *	  The terminal as a screen: taken over and given back, painted, and its
- *	  keys.
+ *	  The terminal as a screen: taking it over and restoring it, painting, and
+ *	  reading keys.
  */
 #include "top.h"
 
@@ -15,16 +15,16 @@
 static struct termios old_terminal;
 static bool terminal_changed = false;
 
-/* Keys that were read, and how far the one of several bytes is. */
+/* Bytes that were read, and the state of a key of several bytes. */
 static char keys[64];
 static size_t keys_length = 0;
 static size_t keys_at = 0;
 static enum
 {
 	CHARACTER,
-	ESCAPE,						/* behind ESC */
-	NUMBER,						/* behind ESC [ or ESC O */
-	MODIFIER					/* behind a semicolon */
+	ESCAPE,						/* after ESC */
+	NUMBER,						/* after ESC [ or ESC O */
+	MODIFIER					/* after a semicolon */
 }			state = CHARACTER;
 static int	number = 0;
 
@@ -39,7 +39,7 @@ screen_restore(void)
 	fflush(stdout);
 }
 
-/* Also when we were stopped by others, and go on: the shell has set it back. */
+/* Also after we were stopped and continued: the shell has changed it. */
 void
 screen_take(void)
 {
@@ -57,15 +57,16 @@ screen_take(void)
 	terminal_changed = true;
 
 	/*
-	 * Another screen, no cursor, and no continuation of a line: a terminal
-	 * may think that a character is wider than we do.
+	 * Alternate screen, no cursor, no line wrapping: a terminal may display a
+	 * character wider than we expect.
 	 */
 	fputs("\033[?1049h\033[?25l\033[?7l\033[2J", stdout);
 }
 
 /*
- * Ctrl-Z: as the terminal would, but with the screen as the shell wants it.
- * Where nobody could let us go on, the signal does nothing.
+ * Ctrl-Z: as the terminal would do it, but after the screen was restored.  In
+ * an orphaned process group, where nobody could continue us, the signal does
+ * nothing.
  */
 void
 screen_suspend(void)
@@ -75,7 +76,7 @@ screen_suspend(void)
 	screen_take();
 }
 
-/* After a change of size the terminal may have moved what was there. */
+/* After a change of its size the terminal may have moved the contents. */
 void
 screen_clear(void)
 {
@@ -97,7 +98,7 @@ screen_size(int *width, int *height)
 	}
 }
 
-/* Over the old frame, line by line: clearing it first would flicker. */
+/* Overwrite the old frame line by line; clearing it first would flicker. */
 bool
 screen_paint(const Text *frame, int height)
 {
@@ -112,7 +113,7 @@ screen_paint(const Text *frame, int height)
 
 		if (row > 0)
 			text_add(&out, "\r\n");
-		/* before the text: behind its last column, it would erase that */
+		/* before the text: after its last column, it would erase that */
 		text_add(&out, "\033[K");
 		text_add_bytes(&out, line, length);
 		line += length + (line[length] == '\n' ? 1 : 0);
@@ -122,7 +123,7 @@ screen_paint(const Text *frame, int height)
 	return finish_output(&out);
 }
 
-/* Take in what was typed.  False: there is no terminal any more. */
+/* Read what was typed.  False: the terminal is gone. */
 bool
 screen_read(void)
 {
@@ -156,8 +157,8 @@ sequence_key(char last)
 }
 
 /*
- * The next key.  One of several bytes may come in parts; ESC alone waits for
- * what comes next, and is nothing then.
+ * The next key.  A key of several bytes may arrive in parts.  ESC alone waits for
+ * the next byte and is then ignored.
  */
 int
 screen_key(void)

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A row that somebody's open transaction has in use is not seen yet. */
+/* A key without a visible grant may be in use by an open transaction. */
 static const char *
 state_name(const Entry *entry)
 {
-	return entry->info != NULL ? entry->info->state : "not held";
+	return entry->holder_count > 0 ? first_holder(entry)->state : "not held";
 }
 
 static void
@@ -43,7 +43,7 @@ static const Column lock_columns[] = {
 static void
 add_lock(Table *table, const Entry *entry)
 {
-	const dlock_info *info = entry->info;
+	const dlock_info *info = first_holder(entry);
 	bool		asked = info != NULL && strcmp(info->state, "held") != 0;
 
 	table_cell(table, CYAN, entry->key);
@@ -203,7 +203,7 @@ run_ls(const Options *options)
 
 #define NAME_WIDTH 14
 
-/* It is everything about one key: what is too long is continued, not cut. */
+/* Long values are continued on the next line, not cut. */
 static void
 add_line(Text *out, const char *name, const char *value)
 {
@@ -243,7 +243,7 @@ add_line_number(Text *out, const char *name, int64_t number)
 static void
 show_info(const Entry *entry, const List *list)
 {
-	const dlock_info *info = entry->info;
+	const dlock_info *info = first_holder(entry);
 	Text		out = {0};
 	Text		buffer = {0};
 
@@ -267,9 +267,9 @@ show_info(const Entry *entry, const List *list)
 		if (info->has_requestor)
 		{
 			text_clear(&buffer);
-			text_format(&buffer, "%s, priority %d, has to be answered in ",
+			text_format(&buffer, "%s, priority %d; the holder has to yield within ",
 						info->requestor_owner != NULL ?
-						info->requestor_owner : "somebody",
+						info->requestor_owner : "another client",
 						info->requestor_priority);
 			text_duration(&buffer, info->requestor_left_ms);
 			add_line(&out, "requested by", buffer.data);
@@ -292,7 +292,7 @@ show_info(const Entry *entry, const List *list)
 	finish_output(&out);
 }
 
-/* A key as a pattern for itself alone. */
+/* A pattern that matches only this key. */
 static char *
 literal_pattern(const char *key)
 {
@@ -330,7 +330,7 @@ run_info(const Options *options)
 		return give_up(handle, status, &err, options->key);
 	}
 	entry = list.count > 0 ? &list.entries[0] : &nobody;
-	held = entry->info != NULL;
+	held = entry->holder_count > 0;
 	if (options->json)
 	{
 		Text		json = {0};

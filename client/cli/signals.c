@@ -1,7 +1,7 @@
 /*
  * signals.c
  *	  Signals, and news from the library's threads, as one stream that the main
- *	  loop reads: a pipe, which handlers may write to.
+ *	  loop reads from a pipe, because signal handlers may write to one.
  */
 #include "cli.h"
 #include "child.h"
@@ -29,16 +29,16 @@ static const struct
 	{SIGWINCH, "WINCH"},
 	{SIGCONT, "CONT"},
 	{SIGCHLD, "CHLD"},
-	{SIGKILL, "KILL"},			/* not caught, but may be named */
+	{SIGKILL, "KILL"},			/* not caught, but can be named in options */
 };
 
 #define SIGNALS (sizeof(signals) / sizeof(signals[0]))
 
 static int	news[2] = {-1, -1};
-static int	input = -1;			/* poll() passes over negative ones */
+static int	input = -1;			/* poll() ignores negative ones */
 static struct sigaction old_pipe;
 
-/* Also called by handlers.  A full pipe has enough to wake us up. */
+/* Also called by signal handlers.  A full pipe wakes us up anyway. */
 void
 news_post(int what)
 {
@@ -74,7 +74,7 @@ news_start(void)
 	{
 		struct sigaction old;
 
-		/* nohup, and shells that start something in the background */
+		/* signals that nohup or a shell made us ignore stay ignored */
 		if (signals[i].signo == SIGKILL ||
 			(is_ending_signal(signals[i].signo) &&
 			 sigaction(signals[i].signo, NULL, &old) == 0 &&
@@ -123,7 +123,7 @@ is_ending_signal(int signo)
 		signo == SIGTERM;
 }
 
-/* So that whoever waits for us sees what happened. */
+/* End as the signal would, so that our parent sees it. */
 void
 die_by_signal(int signo)
 {
@@ -147,7 +147,7 @@ end_by_signals(void)
 			signal(signals[i].signo, SIG_DFL);
 }
 
-/* In a child: what we caught goes back to what it was by exec, but not this. */
+/* In a child: exec resets handlers, but not what is ignored or blocked. */
 void
 default_signals(void)
 {

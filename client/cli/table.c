@@ -2,30 +2,29 @@
  * table.c
  *	  Aligned columns.
  *
- * On a terminal no line is wider than it: the least important columns are left
- * out where there is no room for all, and long cells are cut.
+ * On a terminal no line is wider than the terminal: the least important columns
+ * are left out if there is no room for all, and long cells are cut.
  *
- * Elsewhere nothing is left out or cut, and each row has all its cells: an
- * empty one is "-".  Two spaces or more separate them, and never occur within
- * one (printable.c).  A cell that is very long makes its own row longer, not
- * all of them.
+ * Elsewhere nothing is left out or cut, and each row has all its cells; an empty
+ * one is "-".  Two spaces or more separate cells, and never occur within one
+ * (printable.c).  A very long cell makes only its own row longer.
  */
 #include "text.h"
 
 #include <stdlib.h>
 
-/* Wider cells than this do not count where nothing is cut. */
+/* Where nothing is cut, cells wider than this do not widen their column. */
 #define USUAL_WIDTH 40
 
 /*
- * The least widths are for a terminal of this many columns; on a wider one, a
- * column goes before others have to be cut that far.
+ * The least widths are for a terminal of this many columns.  On a wider one they
+ * grow with it, so that a column is left out before others are cut too far.
  */
 #define LEAST_FOR 60
 
 typedef struct
 {
-	char	   *string;			/* as it came */
+	char	   *string;			/* not escaped yet */
 	Colour		colour;
 	int			width;
 } Cell;
@@ -39,7 +38,7 @@ struct Table
 	int			size;
 };
 
-/* How wide a column is, and whether it is there at all. */
+/* The width of a column, and whether it is shown. */
 typedef struct
 {
 	int			full;			/* of the widest cell */
@@ -100,7 +99,7 @@ table_rows(const Table *table)
 	return table->used / table->count;
 }
 
-/* What a column needs, to be worth its place. */
+/* The least width at which a column is useful. */
 static int
 needed(const Column *column, const Place *place, int width)
 {
@@ -111,7 +110,7 @@ needed(const Column *column, const Place *place, int width)
 	return least > 0 && least < place->full ? least : place->full;
 }
 
-/* Leave columns out until the others have what they need. */
+/* Leave out columns until there is room for the others. */
 static void
 choose(const Table *table, Place *places, int width)
 {
@@ -135,7 +134,7 @@ choose(const Table *table, Place *places, int width)
 			return;
 		if (table->columns[last].rank == 0)
 		{
-			/* not even this one */
+			/* there is not even room for this one */
 			places[last].width = width;
 			return;
 		}
@@ -143,7 +142,7 @@ choose(const Table *table, Place *places, int width)
 	}
 }
 
-/* Share what room is left among those that are cut, as their least widths. */
+/* Share the remaining room among cut columns, by their least widths. */
 static void
 spread(const Table *table, Place *places, int width)
 {
@@ -238,9 +237,9 @@ end_line(Text *out)
 }
 
 /*
- * The heading and the rows.  width 0: not for a terminal.  seen, if it is not
- * NULL, has the widths of the tables before, so that the columns of one that
- * is shown again and again stay where they are.
+ * The heading and the rows.  width 0: not for a terminal.  seen, if not NULL,
+ * holds the widths of the previous tables, so that the columns of a table that is
+ * shown repeatedly stay where they are.
  */
 void
 table_text(const Table *table, Text *out, int width, int *seen, bool coloured)

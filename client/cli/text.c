@@ -1,6 +1,6 @@
 /*
  * text.c
- *	  Strings that grow, and how durations and counts are written.
+ *	  Strings that grow, and the format of durations and counts.
  */
 #include "text.h"
 
@@ -96,8 +96,8 @@ text_take(Text *from)
 }
 
 /*
- * "1.5s", "500ms", "2min 30s", or a plain number, which is seconds as in
- * sleep and timeout.
+ * "1.5s", "500ms", "2min 30s", or a plain number of seconds, as for sleep and
+ * timeout.
  */
 bool
 parse_duration(const char *string, int64_t *ms)
@@ -123,7 +123,7 @@ parse_duration(const char *string, int64_t *ms)
 		size_t		length = 0;
 		size_t		i;
 
-		/* strtod would take hexadecimal numbers, signs and infinity as well */
+		/* strtod would also accept hexadecimal numbers, signs and infinity */
 		if (!isdigit((unsigned char) *string) && *string != '.')
 			return false;
 		if (string[0] == '0' && tolower((unsigned char) string[1]) == 'x')
@@ -157,14 +157,14 @@ parse_duration(const char *string, int64_t *ms)
 	}
 	if (parts == 0 && sum == 0 && *string == '\0' && string[-1] != '0')
 		return false;
-	/* a hundred years, which is more than the server takes */
+	/* a hundred years, which is more than the server allows */
 	if (sum > 36525.0 * 86400000)
 		return false;
 	*ms = (int64_t) (sum + 0.5);
 	return true;
 }
 
-/* The two highest units are enough for a person. */
+/* In the two largest units, which is enough for a person. */
 void
 text_duration(Text *to, int64_t ms)
 {

@@ -1,7 +1,7 @@
 /*
  * text.h
  *	  Text for people and for programs: strings that grow, durations, text of
- *	  others on a terminal, tables, JSON, and what goes to stderr.
+ *	  other users on a terminal, tables, JSON, and messages on stderr.
  */
 #ifndef DLOCK_CLI_TEXT_H
 #define DLOCK_CLI_TEXT_H
@@ -35,7 +35,7 @@ extern void *reallocate(void *old, size_t size);
 extern char *copy_string(const char *string);
 extern bool is_quiet;
 
-/* Colours; on is what the terminal and NO_COLOR allow. */
+/* Colours, if the terminal and NO_COLOR allow them. */
 typedef enum
 {
 	PLAIN,
@@ -69,7 +69,7 @@ extern bool parse_duration(const char *string, int64_t *ms);
 extern void text_duration(Text *to, int64_t ms);
 extern void text_count(Text *to, uint64_t number);
 
-/* printable.c: text of others, as a terminal may have it */
+/* printable.c: text of other users, made safe for a terminal */
 extern bool locale_is_utf8(void);
 extern bool is_hidden(uint32_t character);
 extern int	utf8_character(const char *string, uint32_t *character);
@@ -82,8 +82,8 @@ extern void text_wrapped(Text *to, const char *shown, int column, int indent,
 						 int width);
 
 /*
- * json.c: values in the order in which they are written.  name is NULL within
- * an array; a NULL string is null.
+ * json.c: values are written in the order of the calls.  name is NULL within an
+ * array; a NULL string is written as null.
  */
 extern void json_open(Text *json, const char *name, char bracket);
 extern void json_close(Text *json, char bracket);
@@ -100,7 +100,7 @@ typedef struct
 	const char *title;
 	bool		right;			/* numbers and durations */
 	int			least;			/* may be cut down to this width, 0: never */
-	int			rank;			/* where there is no room, the highest goes */
+	int			rank;			/* without room, the highest is left out */
 } Column;
 
 typedef struct Table Table;

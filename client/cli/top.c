@@ -2,8 +2,8 @@
  * top.c
  *	  A live view of the locks, in a plain terminal.
  *
- * How often a key changes hands is not known to the server: it is what we
- * see from one look to the next, a change a look at most, faded over a minute.
+ * The server does not know how often a key changes hands.  We count the changes
+ * between two looks, at most one each time, and fade them over a minute.
  */
 #include "cli.h"
 #include "child.h"
@@ -42,7 +42,7 @@ forget_seen(Top *top)
 	top->seen_count = 0;
 }
 
-/* Who has changed hands since the last look? */
+/* Which keys have changed hands since the last look? */
 static void
 count_changes(Top *top, List *list)
 {
@@ -56,7 +56,7 @@ count_changes(Top *top, List *list)
 	for (i = 0; i < list->count; i++)
 	{
 		Entry	   *entry = &list->entries[i];
-		int64_t		version = entry->info != NULL ? entry->info->version : 0;
+		int64_t		version = newest_version(entry);
 		Seen		sought = {.key = (char *) entry->key};
 		const Seen *before = NULL;
 
@@ -116,7 +116,7 @@ next_order(Top *top)
 	top->options.sort = orders[(i + 1) % 4];
 }
 
-/* Returns false when it is time to go; *look, when to ask the server. */
+/* Returns false at the end.  *look: ask the server now. */
 static bool
 take_key(Top *top, int key, bool *look)
 {
@@ -188,7 +188,7 @@ take_keys(Top *top, bool *look)
 	return true;
 }
 
-/* What happened, or that it is time to look.  Returns false at the end. */
+/* A signal, a key, or the time to look.  Returns false at the end. */
 static bool
 take_news(Top *top, int news, bool *look)
 {
@@ -234,7 +234,7 @@ live(Top *top, dlock_handle *handle)
 	{
 		Text		frame = {0};
 
-		/* moving in the list needs no new one */
+		/* moving in the list needs no new data */
 		if (look)
 		{
 			list_free(&list);

@@ -28,11 +28,11 @@ typedef struct
 	int			width;			/* 0: without limit */
 	int			height;
 
-	/* where we are in the list; make_frame() keeps it within */
+	/* the position in the list; make_frame() keeps it in range */
 	size_t		first;
-	size_t		page;			/* how many rows there are on the screen */
+	size_t		page;			/* the number of rows on the screen */
 
-	/* widths of the columns so far, so that they stay where they are */
+	/* the widths of columns so far, so that they do not move */
 	int			lock_widths[LOCK_COLUMNS];
 	int			hot_widths[HOT_COLUMNS];
 } Top;
@@ -42,7 +42,7 @@ extern void make_frame(Top *top, Text *out, List *list,
 					   const dlock_error *err);
 extern void json_frame(Text *json, const List *list);
 
-/* screen.c: the terminal as a screen, and its keys beside characters */
+/* screen.c: the terminal as a screen, and keys that are not characters */
 #define KEY_UP 0x100
 #define KEY_DOWN 0x101
 #define KEY_PAGE_UP 0x102

@@ -1,12 +1,12 @@
 /*
  * watch.c
- *	  A line for each change of a key.
+ *	  Printing a line for each change of a key.
  */
 #include "cli.h"
 
 #include <string.h>
 
-/* Continued lines are indented, so that each change starts at the margin. */
+/* Continuation lines are indented, so that changes stand out. */
 #define INDENT 4
 
 static bool
@@ -17,11 +17,9 @@ print_change(const Options *options, int64_t version, const dlock_info *info)
 
 	if (options->json)
 	{
-		Entry		entry = {.key = options->key,.info = info};
-
 		json_open(&line, NULL, '{');
 		json_time(&line, "time", now_unix);
-		json_string(&line, "key", entry.key);
+		json_string(&line, "key", options->key);
 		json_string(&line, "event", version != 0 ? "held" : "free");
 		if (version != 0)
 			json_number(&line, "version", version);
@@ -71,8 +69,8 @@ print_change(const Options *options, int64_t version, const dlock_info *info)
 }
 
 /*
- * What is there, then each change.  A watch that broke is taken up where it
- * was, so a server that fails over is no reason to end.
+ * Print the current state, then each change.  A watch that was interrupted is
+ * resumed with the version that it knows, so a failover does not end it.
  */
 int
 run_watch(const Options *options)
@@ -92,7 +90,7 @@ run_watch(const Options *options)
 		version = info->version;
 	for (;;)
 	{
-		/* those who follow leaders do not want the gaps between them */
+		/* an observer of an election is not interested in the gaps */
 		if (!options->observe || version != 0)
 		{
 			told = print_change(options, version, info);
@@ -113,7 +111,7 @@ run_watch(const Options *options)
 		if (status != DLOCK_OK && status != DLOCK_NOT_HELD)
 			return give_up(handle, status, &err, options->key);
 
-		/* it went on while we asked: that is the next line */
+		/* it has changed again meanwhile, which is the next line */
 		if (info != NULL && info->version != version)
 		{
 			dlock_info_free(info);

@@ -1,17 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * cron_job.c
- *	  A job that every machine starts and one of them runs.
+ *	  A job that every machine starts and only one of them runs.
  *
  *	  cron_job CONNINFO KEY COMMAND
  *
- * Put it in the crontab of all machines.  The lock is tried, not waited for:
- * whoever is late has nothing to do.  While the command runs, the library
- * renews the lock; if it is lost, the command is killed before anybody else
- * can have the lock.
+ * Put it in the crontab of all machines.  It does not wait for the lock: a
+ * machine that comes late has nothing to do.  While the command runs, the
+ * library renews the lock; if the lock is lost, the command is killed before
+ * another machine can get it.
  *
- * Exit status: 0 done, or somebody else does it; 1 the command failed;
- * 2 no lock to be had; 3 lost.
+ * Exit status: 0 done, or another machine runs it; 1 the command failed; 2 the
+ * lock could not be acquired; 3 the lock was lost.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,7 +27,7 @@
 
 static volatile pid_t job;
 
-/* Called in a thread of the library: short, and nothing but a signal. */
+/* Called in the renewal thread, so it does no more than send a signal. */
 static void
 on_event(const dlock_event *event, void *arg)
 {
@@ -57,7 +57,7 @@ main(int argc, char **argv)
 		return 2;
 	}
 
-	/* no TTL given: the server's default, and renewed */
+	/* without a TTL: the server's default, and it is renewed */
 	dlock_options_init(&options);
 	options.callback = on_event;
 	status = dlock_acquire(handle, argv[2], &options, &lock, &err);
@@ -79,7 +79,7 @@ main(int argc, char **argv)
 		_exit(127);
 	}
 	setpgid(job, job);
-	/* it may have been lost before there was anything to kill */
+	/* the lock may have been lost before there was a process to kill */
 	if (!dlock_is_owner(lock))
 		kill(-job, SIGKILL);
 	while (waitpid(job, &result, 0) < 0 && errno == EINTR)

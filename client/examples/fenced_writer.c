@@ -1,17 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * fenced_writer.c
- *	  Writes that nobody can make who has lost the lock.
+ *	  Writes that fail if the writer has lost the lock.
  *
  *	  fenced_writer CONNINFO KEY TEXT [PAUSE]
  *
  * Writes TEXT into table journal(token, what).  dlock_fence() in the same
  * transaction raises LK001 unless we hold the lock, and keeps it ours until
  * the commit.  So even a writer that slept through its lease (PAUSE is in
- * milliseconds, and nothing renews the lock meanwhile) does no harm: this is
- * the only safety there is against that, a look at the clock is not enough.
+ * milliseconds, and nothing renews the lock meanwhile) does no harm.  Only the
+ * fence protects against that; a look at the clock does not.
  *
- * Exit status: 0 written; 1 fenced off; 2 no lock; 3 another error.
+ * Exit status: 0 written; 1 fenced off; 2 no lock; 3 any other error.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,7 +24,7 @@
 
 #include "dlock.h"
 
-/* One statement; its SQLSTATE, "" if it went well. */
+/* Execute a statement.  Returns its SQLSTATE, or "" if it succeeded. */
 static const char *
 run(PGconn *conn, const char *sql, int nparams, const char *const *params)
 {
@@ -85,7 +85,7 @@ main(int argc, char **argv)
 		fprintf(stderr, "%s\n", err.message);
 		return 3;
 	}
-	/* a TTL of our own: not renewed, unless we say so */
+	/* with a TTL, the lock is renewed only if options.renew is set */
 	dlock_options_init(&options);
 	options.ttl_ms = argc > 4 ? 500 : 30000;
 	if (dlock_acquire(handle, argv[2], &options, &lock, &err) != DLOCK_OK)

@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * leader.c
- *	  A worker of which many run and one works.
+ *	  A worker that runs many times, of which one is active.
  *
  *	  leader CONNINFO KEY NAME TERMS
  *
- * Each campaigns; who is elected leads until it loses the lock, or here after
- * a moment, to let the others have a turn.  After TERMS terms it leaves.
+ * Each instance campaigns.  The one that is elected leads until it loses the
+ * lock; here it resigns after a moment to let the others have a turn.  After
+ * TERMS terms it exits.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,7 +17,7 @@
 
 #include "dlock.h"
 
-/* One piece of work, short against the TTL. */
+/* One piece of work, much shorter than the TTL. */
 static void
 work(const char *name, const dlock_lock *lock)
 {
@@ -43,7 +44,7 @@ main(int argc, char **argv)
 		fprintf(stderr, "%s\n", err.message);
 		return 2;
 	}
-	/* the value is for those who observe: where to find the leader, say */
+	/* observers see the value; use it for the address of the leader */
 	dlock_options_init(&options);
 	options.value = argv[3];
 
@@ -54,7 +55,7 @@ main(int argc, char **argv)
 
 		if (status == DLOCK_UNREACHABLE || status == DLOCK_TIMEOUT)
 		{
-			/* a candidate does not give up because the servers are away */
+			/* servers come back, so a candidate does not give up */
 			fprintf(stderr, "%s: %s\n", argv[3], err.message);
 			continue;
 		}
@@ -63,7 +64,11 @@ main(int argc, char **argv)
 			fprintf(stderr, "%s: %s\n", argv[3], err.message);
 			break;
 		}
-		/* look before each piece of work, and fence what must not be twice */
+
+		/*
+		 * check before each piece of work, and fence what must not happen
+		 * twice
+		 */
 		for (int i = 0; i < 3 && dlock_is_owner(lock); i++)
 			work(argv[3], lock);
 		if (dlock_resign(lock, -1, &err) == DLOCK_OK)

@@ -138,7 +138,7 @@ typedef struct
 	char	  **words;
 	int			n;
 	const char *key;			/* the first argument, or "" */
-	int			slot;			/* of the lock of that key, or -1 */
+	int			slot;			/* of its lock, if the command needs one */
 	dlock_lock *lock;
 	int64_t		timeout;
 	int64_t		version;
@@ -508,8 +508,6 @@ obey(char **words, int n)
 	line.words = words;
 	line.n = n;
 	line.key = n > 1 ? words[1] : "";
-	line.slot = slot_of(line.key);
-	line.lock = line.slot >= 0 ? locks[line.slot] : NULL;
 	line.timeout = number_of(&line, "timeout", -1);
 	line.version = number_of(&line, "version", 0);
 	line.owner = text_of(&line, "owner");
@@ -517,6 +515,12 @@ obey(char **words, int n)
 
 	while (i < count && strcmp(commands[i].name, words[0]) != 0)
 		i++;
+	/* the others may follow a callback that has freed all locks */
+	if (i < count && commands[i].needs_lock)
+	{
+		line.slot = slot_of(line.key);
+		line.lock = line.slot >= 0 ? locks[line.slot] : NULL;
+	}
 	if (i == count || (commands[i].needs_lock && line.lock == NULL))
 		MORE(&line, "what=%s", words[0]);
 	else
