@@ -20,8 +20,9 @@ client_build();
 
 my $node = new_node('timeouts', conf => "deadlock_timeout = 100ms\n");
 
-# Each role has one, and nothing is said of the other.
+# Each role has one, and nothing is said of the others.
 my %timeouts = (statement => '400ms', lock => '300ms');
+$timeouts{transaction} = '500ms' if $node->safe_psql('postgres', "SELECT count(*) FROM pg_settings WHERE name = 'transaction_timeout'");
 foreach my $which (sort keys %timeouts)
 {
 	$node->safe_psql('postgres', "CREATE ROLE app_$which LOGIN; ALTER ROLE app_$which SET ${which}_timeout = '$timeouts{$which}'");
@@ -30,9 +31,9 @@ $node->safe_psql('postgres', 'CREATE ROLE app_both LOGIN; CREATE ROLE holder LOG
 $node->safe_psql('postgres', "ALTER ROLE app_both SET ${_}_timeout = '$timeouts{$_}'") foreach keys %timeouts;
 
 my $holder = driver(conninfo($node, more => 'user=holder'));
-my $cancelled = qr/canceling statement due to (?:statement|lock) timeout/;
+my $cancelled = qr/(?:canceling statement|terminating connection) due to (?:statement|lock|transaction) timeout/;
 
-# Has the one that waits for it waited for longer than both timeouts?
+# Has the one that waits for it waited for longer than any of them?
 sub waits_beyond
 {
 	my ($key) = @_;
@@ -118,8 +119,7 @@ sub tries
 	return;
 }
 
-tries('direct, statement_timeout', conninfo($node, more => 'user=app_statement'), \&waits_beyond);
-tries('direct, lock_timeout', conninfo($node, more => 'user=app_lock'), \&waits_beyond);
+tries("direct, ${_}_timeout", conninfo($node, more => "user=app_$_"), \&waits_beyond) foreach sort keys %timeouts;
 
 # one who means it is heard
 my $client = driver(conninfo($node, more => 'user=app_both'));
@@ -150,7 +150,7 @@ foreach my $which (sort keys %timeouts)
 	my $bouncer = DlockBouncer->new(user => "app_$which", target => 'host=' . $node->host . ' port=' . $node->port);
 	my $through = 'host=' . $bouncer->folder . ' port=' . $bouncer->port . ' dbname=postgres user=x';
 
-	tries("PgBouncer, ${which}_timeout", $through, \&comes_back) if $which eq 'statement';
+	tries("PgBouncer, ${which}_timeout", $through, \&comes_back) if $which ne 'lock';
 	if ($which eq 'lock')
 	{
 		# in the queue it keeps its place; a row that is in use and a watch are asked for again
