@@ -30,10 +30,21 @@ has_active_lock(const dlock_handle *handle)
 	return false;
 }
 
-/* Ask the renewal thread for its connection; the caller has the mutex. */
+/*
+ * Ask the renewal thread for its connection; the caller has the mutex.  What it
+ * was given back, and has not noticed yet, needs no asking.
+ */
 static void
 borrow(dlock_handle *handle, int64_t until)
 {
+	if (handle->returned != NULL)
+	{
+		handle->idle[handle->nidle++] = handle->returned;
+		handle->returned = NULL;
+		return;
+	}
+	if (!handle->lends)
+		return;
 	until = dlock_min(until, dlock_now() + DLOCK_LEND_MS);
 	handle->wanted++;
 	dlock_roster_wake(handle);
@@ -49,7 +60,7 @@ dlock_pool_take(dlock_handle *handle, bool may_borrow, int64_t until)
 	DlockConn  *conn = NULL;
 
 	pthread_mutex_lock(&handle->mutex);
-	if (may_borrow && handle->nidle == 0 && handle->lends && !has_active_lock(handle))
+	if (may_borrow && handle->nidle == 0 && !has_active_lock(handle))
 		borrow(handle, until);
 	if (handle->nidle > 0)
 		conn = handle->idle[--handle->nidle];
@@ -64,7 +75,7 @@ dlock_pool_take_open(dlock_handle *handle, bool may_borrow, int64_t until)
 	DlockConn  *conn = NULL;
 
 	pthread_mutex_lock(&handle->mutex);
-	if (may_borrow && handle->nidle == 0 && handle->lends)
+	if (may_borrow && handle->nidle == 0)
 		borrow(handle, until);
 	if (handle->nidle > 0)
 		conn = handle->idle[--handle->nidle];

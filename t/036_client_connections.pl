@@ -74,13 +74,20 @@ well_behaved('handle', 1, 'one handle',
 			$a->ask('free', "handle $i");
 		}
 		# it listens, and gives its connection away when it has to
-		is($a->ask('acquire', 'handle', ttl => 300, renew => 1)->{status}, 'ok', 'acquired');
+		is($a->ask('acquire', 'handle', ttl => 1500, renew => 1)->{status}, 'ok', 'acquired');
 		$node->poll_query_until('postgres', "SELECT refreshed_at - acquired_at > '1 s' FROM dlock_locks WHERE key = 'handle'")
 		  or die 'it is not renewed';
 		is($a->ask('release', 'handle')->{status}, 'ok', 'released');
-		is($a->ask('acquire', 'handle 2', ttl => 300, renew => 1)->{status}, 'ok', 'again');
+		is($a->ask('acquire', 'handle 2', ttl => 1500, renew => 1)->{status}, 'ok', 'again');
 		is($a->ask('release', 'handle 2')->{status}, 'ok', 'released');
 		is($a->events, '', 'nothing was lost');
+		$a->ask('close'); }));
+
+# whatever the renewal thread is doing with it at the time
+well_behaved('race', 1, 'one handle, renewals under way',
+	log_of('race', sub {
+		$a->ask('open', named('race'));
+		is($a->ask('race', 'race', count => 20, ttl => 1500, renew => 1)->{bad}, 0, 'released while it is renewed');
 		$a->ask('close'); }));
 
 server_is($node);
