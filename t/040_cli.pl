@@ -322,7 +322,7 @@ my @usage = (
 	[ [ 'acquire', 'a', '--priority=-1' ], qr/invalid --priority/ ],
 	[ [ 'acquire', 'a', '--priority=2147483648' ], qr/invalid --priority/ ],
 	[ [ 'acquire', 'a', '--count=1' ], qr/"dlock acquire" has no option --count/ ],
-	[ [ 'check', 'a' ], qr/no version given/ ],
+	[ [ 'check', 'a' ], qr/no version and no --owner given/ ],
 	[ [ 'check', 'a', 'b' ], qr/invalid version "b"/ ],
 	[ [ 'check', 'a', '0' ], qr/invalid version "0"/ ],
 	[ [ 'exec', 'a' ], qr/no command given/ ],

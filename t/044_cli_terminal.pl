@@ -42,7 +42,7 @@ unlike($t->{out}, qr/\033/, 'ls: NO_COLOR');
 like($t->{out}, qr/short\r\n/, 'ls: what fits is not cut');
 $t = on_terminal([ 'check', 'job:1' ]);
 is(ended($t), 64, 'an error');
-like($t->{out}, qr/dlock: \033\[31merror: \033\[0mno version given/, 'an error: coloured');
+like($t->{out}, qr/dlock: \033\[31merror: \033\[0mno version and no --owner given/, 'an error: coloured');
 
 #
 # top

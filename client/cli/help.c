@@ -13,6 +13,9 @@
 #define NAMES	(BIT(CMD_REFRESH) | BIT(CMD_RELEASE) | BIT(CMD_CHECK))
 #define ALL		(BIT(COMMANDS) - 1)
 
+#define IN_EXEC	"\n" \
+"Inside \"dlock exec\", KEY and VERSION default to those of its lock.\n"
+
 static const struct
 {
 	const char *name;
@@ -39,15 +42,15 @@ static const struct
 		"take a lock and print its version",
 		"The lock belongs to no process.  It stays until it is released or its TTL\n"
 	"ends.  Renew it with \"dlock refresh KEY VERSION\".\n"},
-	[CMD_REFRESH] = {"refresh", "KEY VERSION [OPTION]...",
+	[CMD_REFRESH] = {"refresh", "[KEY [VERSION]] [OPTION]...",
 		"keep a lock for another TTL",
-	"Prints the time at which the lock expires.\n"},
-	[CMD_RELEASE] = {"release", "KEY VERSION [OPTION]...",
+	"Prints the time at which the lock expires." IN_EXEC},
+	[CMD_RELEASE] = {"release", "[KEY [VERSION]] [OPTION]...",
 		"release a lock",
-	"Prints \"released\", \"not_held\" or \"held_by_other\".\n"},
-	[CMD_CHECK] = {"check", "KEY VERSION [OPTION]...",
+	"Prints \"released\", \"not_held\" or \"held_by_other\"." IN_EXEC},
+	[CMD_CHECK] = {"check", "[KEY [VERSION]] [OPTION]...",
 		"check whether a lock is still held",
-	"Prints \"held\", \"preempting\", \"not_held\" or \"held_by_other\".\n"},
+	"Prints \"held\", \"preempting\", \"not_held\" or \"held_by_other\"." IN_EXEC},
 	[CMD_INFO] = {"info", "KEY [OPTION]...",
 		"show everything about one key",
 	"Shows who holds it, until when, and who waits for it.\n"},
@@ -76,17 +79,22 @@ typedef struct
 } OptionHelp;
 
 static const OptionHelp option_help[] = {
-	{TAKES | BIT(CMD_REFRESH), "ttl", "--ttl=DURATION         how long the lock lasts unless it is renewed (default:\n"
+	{TAKES, "ttl", "--ttl=DURATION         how long the lock lasts unless it is renewed (default:\n"
 	"                         the server's dlock.default_ttl, 20s)"},
-	{TAKES, "wait", "--wait=DURATION        how long to queue for the lock, or \"forever\" (default:\n"
-	"                         0, for elect \"forever\")"},
+	{BIT(CMD_REFRESH), "ttl", "--ttl=DURATION         how long the lock lasts from now on (default: its own\n"
+	"                         TTL)"},
+	{BIT(CMD_EXEC) | BIT(CMD_ACQUIRE), "wait", "--wait=DURATION        how long to queue for the lock, or \"forever\"\n"
+	"                         (default: 0)"},
+	{BIT(CMD_ELECT), "wait", "--wait=DURATION        how long to wait to be elected (default: forever)"},
 	{TAKES, "value", "--value=TEXT           text that is stored with the lock for others to see"},
 	{TAKES, "priority", "--priority=NUMBER      ask holders of a lower priority to yield (default: 0)"},
-	{TAKES, "cleanup", "--cleanup=DURATION     time to yield when asked to (default: 5s for exec and\n"
-	"                         elect, 0 for acquire)"},
+	{RUNS, "cleanup", "--cleanup=DURATION     time to yield when asked to (default: 5s)"},
+	{BIT(CMD_ACQUIRE), "cleanup", "--cleanup=DURATION     time to yield when asked to (default: 0)"},
 	{TAKES, "force", "--force                take the lock if the holder does not yield in time"},
-	{TAKES | NAMES, "owner", "--owner=NAME           name of the request; the same name gets the same lock\n"
-	"                         again (default: host:pid:random)"},
+	{TAKES, "owner", "--owner=NAME           name of the request (default: host:pid:random); it must\n"
+	"                         be unique: the same name gets the same lock"},
+	{NAMES, "owner", "--owner=NAME           the owner that the lock was taken with; VERSION can\n"
+	"                         then be left out"},
 	{RUNS, "kill-after", "--kill-after=DURATION  time between SIGTERM and SIGKILL (default: 5s, at most\n"
 	"                         a quarter of the TTL)"},
 	{RUNS, "on-preempt", "--on-preempt=SIGNAL    signal to send when asked to yield, or \"none\"\n"

@@ -92,7 +92,8 @@ duration(const char *option, const char *string)
 	int64_t		ms;
 
 	if (!parse_duration(string, &ms))
-		usage_error("invalid duration \"%s\" for --%s", string, option);
+		usage_error("invalid duration \"%s\" for --%s: write 500ms, 30s, 5min, 2h or 1d",
+					string, option);
 	return ms;
 }
 
@@ -277,7 +278,7 @@ check_options(CommandId id, Options *options)
 	if (options->key != NULL && options->key[0] == '\0')
 		usage_error("the key must not be empty");
 	if (takes_version(id) && options->version == 0 && options->owner == NULL)
-		usage_error("no version given");
+		usage_error("no version and no --owner given");
 	if (runs_command(id) && !options->observe && options->command == NULL)
 		usage_error("no command given");
 	if (options->observe && options->command != NULL)
