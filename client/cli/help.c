@@ -91,7 +91,7 @@ static const OptionHelp option_help[] = {
 	{RUNS, "cleanup", "--cleanup=DURATION     time to yield when asked to (default: 5s)"},
 	{BIT(CMD_ACQUIRE), "cleanup", "--cleanup=DURATION     time to yield when asked to (default: 0)"},
 	{TAKES, "force", "--force                take the lock if the holder does not yield in time"},
-	{TAKES, "owner", "--owner=NAME           name of the request (default: host:pid:random); it must\n"
+	{TAKES, "owner", "--owner=NAME           name of the request (default: host:pid:random); must\n"
 	"                         be unique: the same name gets the same lock"},
 	{NAMES, "owner", "--owner=NAME           the owner that the lock was taken with; VERSION can\n"
 	"                         then be left out"},
