@@ -99,7 +99,7 @@
 /* at most so many locks in one statement */
 #define DLOCK_MAX_BATCH 10000
 
-/* when to look again for a grant that nobody knows of, and for how long */
+/* when to look again for an orphaned grant, and for how long */
 #define DLOCK_ORPHAN_PAUSE_MS 200
 #define DLOCK_ORPHAN_LAST_MS 60000
 
@@ -111,7 +111,7 @@
 #define DLOCK_HEAR_BURST 4
 #define DLOCK_MAX_EVENT_DEPTH 8
 
-/* no sleep is longer; whoever needs more looks at the clock and sleeps again */
+/* no sleep is longer; afterwards the clock is read again (clock.c) */
 #define DLOCK_MAX_SLEEP_MS 60000
 
 #endif							/* DLOCK_CONSTANTS_H */

@@ -30,7 +30,7 @@
 /* how long a signal may take to end us if the server is silent */
 #define GOODBYE_MS 1000
 
-/* how long to wait for who holds a busy lock, which is a courtesy */
+/* how long to wait for the name of the holder of a busy lock */
 #define HOLDER_MS 1000
 
 /* how late the parent of the guard may be, at most, before the guard acts */

@@ -79,6 +79,8 @@ test_util(void)
 	char		owner[DLOCK_OWNER_SIZE];
 	char		other[DLOCK_OWNER_SIZE];
 	PQExpBufferData string;
+	pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+	pthread_cond_t cond;
 	int64_t		low = 1000;
 	int64_t		high = 0;
 
@@ -110,6 +112,13 @@ test_util(void)
 	}
 	ok(low >= 900 && low < 950 && high <= 1100 && high > 1050, "jitter is a tenth either way");
 	ok(dlock_jitter(1) == 1 && dlock_jitter(0) == 0, "of nothing, nothing");
+
+	pthread_mutex_lock(&mutex);
+	dlock_cond_init(&cond);
+	ok(!dlock_cond_wait(&cond, &mutex, dlock_now()), "no wait for a time that has come");
+	ok(dlock_cond_wait(&cond, &mutex, dlock_now() + 20), "a wait");
+	pthread_mutex_unlock(&mutex);
+	pthread_cond_destroy(&cond);
 
 	ok(dlock_random_owner(owner) && dlock_random_owner(other), "owners");
 	ok(strlen(owner) == 32 && strspn(owner, "0123456789abcdef") == 32, "of 128 bits");
