@@ -231,6 +231,13 @@ SELECT dlock_acquire('victim', '1 h') AS w \gset
 SET dlock.token = :w;
 SELECT try('UPDATE fenced SET n = 4') AS own, try('SELECT touch()') AS definer;
 SELECT dlock_release('victim', :w);
+SET ROLE regress_dlock_mallory;
+SELECT dlock_acquire('victim', '1 h') AS w \gset
+SET ROLE regress_dlock_app;
+SET dlock.token = :w;
+SELECT try('SELECT touch()') AS definer;
+SET ROLE regress_dlock_mallory;
+SELECT dlock_release('victim', :w);
 RESET ROLE;
 DROP FUNCTION touch;
 

@@ -25,7 +25,7 @@ BEGIN
 	RETURN 'accepted';
 EXCEPTION WHEN OTHERS THEN
 	GET STACKED DIAGNOSTICS d = PG_EXCEPTION_DETAIL, h = PG_EXCEPTION_HINT;
-	RETURN concat_ws(E'\n', SQLSTATE, SQLERRM, d, h);
+	RETURN concat_ws(E'\n', SQLSTATE, replace(SQLERRM, current_database(), 'this'), d, h);
 END $$;
 SELECT pg_temp.try('ALTER TABLE dlock.locks SET ACCESS METHOD regress_dlock_heap');
 SELECT pg_temp.try('ALTER TABLE dlock.locks SET UNLOGGED');
