@@ -195,7 +195,29 @@ RESET ROLE;
 SELECT key, role FROM dlock_locks WHERE key = 'planted';
 SELECT * FROM fenced ORDER BY id;
 
--- So does a SECURITY DEFINER function that it calls, and what that truncates
+-- A cascade that such code causes must not accept the lock of the table's owner.
+CREATE TABLE parent2 (id int PRIMARY KEY);
+ALTER TABLE parent2 OWNER TO regress_dlock_mallory;
+CREATE TABLE deep (id int REFERENCES parent2 ON DELETE CASCADE);
+ALTER TABLE deep OWNER TO regress_dlock_owner;
+INSERT INTO parent2 VALUES (1);
+INSERT INTO deep VALUES (1);
+CREATE TRIGGER fence BEFORE DELETE ON deep
+	FOR EACH ROW EXECUTE FUNCTION dlock_fence_trigger('deep');
+INSERT INTO t1 VALUES (56);
+INSERT INTO child VALUES (56, 'DELETE FROM regress_dlock_cascade.parent2 RETURNING id');
+SET ROLE regress_dlock_owner;
+SELECT dlock_acquire('deep', '1 h') AS d \gset
+SET ROLE regress_dlock_app;
+SELECT set_config('regress.token', :'d', false) <> '' AS set;
+DELETE FROM t1 WHERE id = 56;
+RESET ROLE;
+SELECT * FROM deep;
+SET ROLE regress_dlock_owner;
+SELECT dlock_release('deep', :d);
+RESET ROLE;
+
+-- A SECURITY DEFINER function acts for its owner, too, also when it truncates
 -- while the AFTER triggers of another statement fire.
 CREATE FUNCTION flush() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 	SET search_path = regress_dlock_cascade, public AS $$
