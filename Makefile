@@ -5,6 +5,7 @@ EXTVERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" dlock.control
 
 MODULE_big = dlock
 OBJS = \
+	src/all.o \
 	src/args.o \
 	src/await.o \
 	src/clock.o \
@@ -15,6 +16,7 @@ OBJS = \
 	src/find.o \
 	src/fsm.o \
 	src/funcs.o \
+	src/grant.o \
 	src/guc.o \
 	src/health.o \
 	src/hint.o \
@@ -24,6 +26,7 @@ OBJS = \
 	src/launcher.o \
 	src/lock.o \
 	src/lwlocks.o \
+	src/places.o \
 	src/reaper.o \
 	src/role.o \
 	src/row.o \
