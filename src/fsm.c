@@ -238,6 +238,7 @@ typedef struct Contest
 	const DlockTurn *turn;
 	int64		now;
 
+	int			nasked;			/* so many are asked to yield */
 	bool		is_asked;		/* somebody still has time to yield */
 	bool		is_refused;		/* somebody did not */
 	int			about;			/* the row that the answer is about */
@@ -264,6 +265,7 @@ oust(Contest *contest, int i)
 		return true;
 
 	row->yields = true;
+	contest->nasked++;
 	if (contest->about == DLOCK_NO_ROW)
 		contest->about = i;
 	if (contest->now < dlock_fsm_yield_by(row, &contest->turn->asking,
@@ -295,8 +297,6 @@ goes_before(const DlockState *rows, int i, int j, int64 now)
 static bool
 oust_places(Contest *contest, int excess)
 {
-	if (excess > DLOCK_MAX_ASKED)
-		return false;
 	while (excess-- > 0)
 	{
 		int			next = DLOCK_NO_ROW;
@@ -307,7 +307,8 @@ oust_places(Contest *contest, int excess)
 				(next == DLOCK_NO_ROW ||
 				 goes_before(contest->rows, i, next, contest->now)))
 				next = i;
-		if (next == DLOCK_NO_ROW || !oust(contest, next))
+		if (next == DLOCK_NO_ROW || !oust(contest, next) ||
+			contest->nasked > DLOCK_MAX_ASKED)
 			return false;
 	}
 	return true;
@@ -334,6 +335,19 @@ clear_the_way(Contest *contest, int own)
 	if (limit == DLOCK_SHARED || limit == DLOCK_EXCLUSIVE || others < limit)
 		return true;
 	return oust_places(contest, others - limit + 1);
+}
+
+/* Is one of those that end in use?  Then it cannot be locked, so it is busy. */
+static bool
+is_any_used(Contest *contest)
+{
+	for (int i = 0; i < contest->nrows; i++)
+		if (contest->rows[i].ends && contest->rows[i].used)
+		{
+			contest->about = i;
+			return true;
+		}
+	return false;
 }
 
 /* The row that a new grant takes over, or none: it gets a new one. */
@@ -364,7 +378,7 @@ static DlockVerdict
 acquire(DlockState *rows, int nrows, const DlockRequest *request,
 		const DlockTurn *turn, int64 now)
 {
-	Contest		contest = {rows, nrows, request, turn, now, .about = DLOCK_NO_ROW};
+	Contest		contest = {rows, nrows, request, turn, now,.about = DLOCK_NO_ROW};
 	int			own = DLOCK_NO_ROW;
 	bool		upgrades = false;
 	DlockVerdict v;
@@ -398,6 +412,8 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 		v = nothing(DLOCK_IS_REFUSED, contest.about);
 	else if (contest.is_asked)
 		v = nothing(DLOCK_IS_ASKED, contest.about);
+	else if (is_any_used(&contest))
+		v = nothing(DLOCK_IS_BUSY, contest.about);
 	else
 	{
 		v = verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED,
