@@ -60,15 +60,14 @@
 void
 dlock_write_prepare_insert(DlockInsertion *insertion, const DlockStore *store,
 						   const DlockKey *key, int64 slot,
-						   const DlockGrant *grant, bool is_free)
+						   const DlockGrant *grant)
 {
 	insertion->store = store;
 	insertion->key = key;
 	insertion->slot = slot;
 	insertion->index = index_open(store->index, store->lockmode);
 	insertion->tuple = dlock_row_form(store->heap, key, slot, grant);
-	insertion->is_whole = !is_free &&
-		insertion->tuple->t_len <= TOAST_TUPLE_THRESHOLD;
+	insertion->is_whole = insertion->tuple->t_len <= TOAST_TUPLE_THRESHOLD;
 	if (!insertion->is_whole && slot == DLOCK_HEAD)
 		insertion->tuple = dlock_row_form_free(store->heap, key, slot, grant,
 											   grant->acquired_at, 0);

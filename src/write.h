@@ -27,7 +27,7 @@ typedef struct DlockInsertion
 extern void dlock_write_prepare_insert(DlockInsertion *insertion,
 									   const DlockStore *store,
 									   const DlockKey *key, int64 slot,
-									   const DlockGrant *grant, bool is_free);
+									   const DlockGrant *grant);
 extern void dlock_write_load_insert(const DlockInsertion *insertion);
 extern void dlock_write_begin_insert(const DlockInsertion *insertion);
 extern void dlock_write_cancel_insert(DlockInsertion *insertion);
