@@ -437,9 +437,10 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 		return;
 	}
 
-	dlock_write_renewal(&try->store, try->key, row, ttl, from);
+	dlock_write_renewal(&try->store, try->key, row, request->value, ttl, from);
 	try->result->expires = from + ttl;
 	dlock_xact_want_reaper(from + ttl);
-	dlock_xact_end_change(change, false, false, from + ttl);
-	try->wrote = ttl > old_ttl ? DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
+	dlock_xact_end_change(change, false, request->value != NULL, from + ttl);
+	try->wrote = ttl > old_ttl || request->value != NULL ?
+		DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
 }
