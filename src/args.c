@@ -31,7 +31,6 @@
 #include "key.h"
 #include "shmem.h"
 
-#define MAX_VALUE		(64 * 1024)
 #define MAX_SLOTS		10000
 
 /* of a wait, a cleanup or a timeout; NULL waits for longer */
@@ -333,7 +332,7 @@ get_terms(FunctionCallInfo fcinfo, DlockRequest *request)
 	dlock_args_claim(fcinfo, DLOCK_NO_ARG, 2, request);
 	request->slot = request->owner == NULL ? 0 :
 		dlock_key_owner_slot(request->role, request->owner);
-	request->value = dlock_args_text(fcinfo, 3, "value", MAX_VALUE);
+	request->value = dlock_args_text(fcinfo, 3, "value", DLOCK_MAX_VALUE);
 	request->wait = dlock_args_wait(fcinfo, 4, "wait");
 	request->priority = get_priority(fcinfo, 5);
 }

@@ -431,8 +431,13 @@ dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
 		index_rescan(scan, skey, 2, NULL, 0);
 		while (index_getnext_slot(scan, BackwardScanDirection, slot))
 		{
+			HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+
 			CHECK_FOR_INTERRUPTS();
-			add_place(found, first, ExecFetchSlotHeapTuple(slot, false, NULL), &dirty);
+			add_place(found, first, tuple, &dirty);
+			if (how == DLOCK_FIND_COMMITTED &&
+				ItemPointerEquals(&found->rows[found->n - 1].tid, &tuple->t_self))
+				found->rows[found->n - 1].tuple = heap_copytuple(tuple);
 		}
 		if (lock_partition)
 			LWLockRelease(partition);

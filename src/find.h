@@ -24,7 +24,8 @@ typedef struct DlockRow
 								 * locked */
 	ItemPointerData tid;
 	HeapTuple	tuple;			/* a copy; NULL if nothing is committed yet,
-								 * or if it is a place that is not locked */
+								 * or if an acquire found it among all places
+								 * and has not locked it */
 } DlockRow;
 
 /*

@@ -24,6 +24,10 @@
  * N - 1.  Grants that have lapsed give way.  So do grants of a lower priority,
  * once they have been asked and had their time.
  *
+ * Expired grants give way, too, but they have to be ended, not just passed by:
+ * a restart gives every row that is held one TTL from then.  What has expired
+ * and was followed by another grant must not come back beside it.
+ *
  * Preemption.  A request with a strictly higher priority than the holder's asks
  * the holder to yield.  The holder has its cleanup time for that, or the rest
  * of the time that the requester waits, whichever is shorter.  When that time
@@ -171,7 +175,7 @@ is_its_place(const DlockState *row, const DlockRequest *request)
 typedef enum Obstacle
 {
 	NO_OBSTACLE,
-	GIVES_WAY,					/* it has lapsed */
+	GIVES_WAY,					/* its time is up; the next grant ends it */
 	HOLDS,						/* it can be asked to yield */
 	BLOCKS						/* nothing to do but wait */
 } Obstacle;
@@ -190,9 +194,12 @@ obstacle(const DlockState *row, int64 now)
 		case DLOCK_PHASE_LAPSED:
 			return row->used || now < row->acquired + row->at_least ?
 				BLOCKS : GIVES_WAY;
-		default:
-			return row->used ? BLOCKS : NO_OBSTACLE;
+		case DLOCK_PHASE_EXPIRED:
+			return row->used ? BLOCKS : GIVES_WAY;
+		case DLOCK_PHASE_FREE:
+			break;
 	}
+	return row->used ? BLOCKS : NO_OBSTACLE;
 }
 
 /*
@@ -205,7 +212,7 @@ dlock_fsm_blocks(const DlockState *row, const DlockRequest *request, int64 now)
 	if (row->slot != DLOCK_HEAD && request->slots == DLOCK_SHARED &&
 		!is_its_place(row, request))
 		return false;
-	return obstacle(row, now) != NO_OBSTACLE && !is_own(row, request);
+	return obstacle(row, now) >= HOLDS && !is_own(row, request);
 }
 
 /* How many of the rows that block the request have to end. */
@@ -237,6 +244,7 @@ typedef struct Contest
 	const DlockRequest *request;
 	const DlockTurn *turn;
 	int64		now;
+	int			taken;			/* the row that the grant overwrites */
 
 	int			nasked;			/* so many are asked to yield */
 	bool		is_asked;		/* somebody still has time to yield */
@@ -303,7 +311,7 @@ oust_places(Contest *contest, int excess)
 
 		for (int i = 0; i < contest->nrows; i++)
 			if (contest->rows[i].slot != DLOCK_HEAD && !contest->rows[i].ends &&
-				obstacle(&contest->rows[i], contest->now) != NO_OBSTACLE &&
+				i != contest->taken && obstacle(&contest->rows[i], contest->now) != NO_OBSTACLE &&
 				(next == DLOCK_NO_ROW ||
 				 goes_before(contest->rows, i, next, contest->now)))
 				next = i;
@@ -314,7 +322,10 @@ oust_places(Contest *contest, int excess)
 	return true;
 }
 
-/* Oust all that are in the way.  "own" is not. */
+/*
+ * Oust all that are in the way.  That is neither the place that the request has
+ * so far nor a row of another kind that it overwrites.
+ */
 static bool
 clear_the_way(Contest *contest, int own)
 {
@@ -325,7 +336,8 @@ clear_the_way(Contest *contest, int own)
 	{
 		DlockState *row = &contest->rows[i];
 
-		if (i == own || obstacle(row, contest->now) == NO_OBSTACLE)
+		if (i == own || (i == contest->taken && row->slot != DLOCK_HEAD) ||
+			obstacle(row, contest->now) == NO_OBSTACLE)
 			continue;
 		if (row->slot != DLOCK_HEAD && limit != DLOCK_EXCLUSIVE)
 			others++;
@@ -354,11 +366,10 @@ is_any_used(Contest *contest)
 static int
 row_to_take(const DlockState *rows, int nrows, const DlockRequest *request)
 {
-	int64		slot = request->slots == DLOCK_EXCLUSIVE ? DLOCK_HEAD : request->slot;
-
 	for (int i = 0; i < nrows; i++)
-		if (rows[i].exists && rows[i].slot == slot &&
-			(slot != DLOCK_HEAD || request->slots == DLOCK_EXCLUSIVE))
+		if (rows[i].exists &&
+			(request->slots == DLOCK_EXCLUSIVE ? rows[i].slot == DLOCK_HEAD :
+			 is_its_place(&rows[i], request)))
 			return i;
 	return DLOCK_NO_ROW;
 }
@@ -378,7 +389,9 @@ static DlockVerdict
 acquire(DlockState *rows, int nrows, const DlockRequest *request,
 		const DlockTurn *turn, int64 now)
 {
-	Contest		contest = {rows, nrows, request, turn, now,.about = DLOCK_NO_ROW};
+	Contest		contest = {rows, nrows, request, turn, now,
+		.taken = row_to_take(rows, nrows, request),.about = DLOCK_NO_ROW
+	};
 	int			own = DLOCK_NO_ROW;
 	bool		upgrades = false;
 	DlockVerdict v;
@@ -393,7 +406,7 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 
 		/* an answer that is still open, or an owner with the same hash */
 		else if ((is_ours || is_its_place(&rows[i], request)) &&
-				 obstacle(&rows[i], now) != NO_OBSTACLE)
+				 obstacle(&rows[i], now) >= HOLDS)
 			return nothing(DLOCK_IS_BUSY, i);
 	}
 
@@ -416,8 +429,7 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 		v = nothing(DLOCK_IS_BUSY, contest.about);
 	else
 	{
-		v = verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED,
-					row_to_take(rows, nrows, request));
+		v = verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED, contest.taken);
 		v.nends = contest.nends;
 	}
 	v.upgrades = upgrades;
@@ -504,7 +516,7 @@ names_grant(const DlockRequest *request, const DlockState *row)
 
 /* The holder's own operations. */
 static DlockVerdict
-own(const DlockState *row, int i, const DlockRequest *request, int64 now)
+by_holder(const DlockState *row, int i, const DlockRequest *request, int64 now)
 {
 	switch (request->op)
 	{
@@ -542,7 +554,7 @@ dlock_fsm_decide(DlockState *rows, int nrows, const DlockRequest *request,
 		if (!dlock_fsm_is_held(&rows[i], now))
 			continue;
 		if (names_grant(request, &rows[i]))
-			return own(&rows[i], i, request, now);
+			return by_holder(&rows[i], i, request, now);
 		held = i;
 	}
 	return nothing(held == DLOCK_NO_ROW ?

@@ -108,11 +108,16 @@ find_rows(DlockTry *try)
 		return;
 	}
 
-	if (is_shared(request))
+	if (request->op == DLOCK_ACQUIRE)
 	{
-		dlock_places_mark(try->key);
-		dlock_places_read(try->key, &try->claims);
-		try->before = dlock_clock_now();
+		if (is_shared(request))
+			dlock_places_mark(try->key);
+		try->is_marked = dlock_places_marked(try->key);
+		if (try->is_marked)
+		{
+			dlock_places_read(try->key, &try->claims);
+			try->before = dlock_clock_now();
+		}
 	}
 	(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, how, found);
 	if (request->op != DLOCK_ACQUIRE)
@@ -122,7 +127,7 @@ find_rows(DlockTry *try)
 		if (request->slot != DLOCK_HEAD)
 			(void) dlock_find_slot(&try->store, try->key, request->slot, how, found);
 	}
-	else if (is_shared(request) || dlock_places_marked(try->key))
+	else if (try->is_marked)
 		dlock_find_places(&try->store, try->key, how, false, found);
 }
 
@@ -202,9 +207,6 @@ change_row(DlockTry *try, DlockVerdict verdict)
 	}
 
 	try->wrote = DLOCK_WROTE_LAZY;
-	if (locked_for == DLOCK_DO_GRANT)
-		return dlock_grant_head(try, verdict, change);
-
 	now = dlock_clock_now();
 	verdict = dlock_grant_decide(try, now);
 	if (verdict.action != DLOCK_DO_NOTHING && verdict.action != locked_for)
@@ -249,7 +251,7 @@ find_and_decide(DlockTry *try)
 			found->states[i].asked = found->states[i].held &&
 				dlock_wait_asked(try->key, &found->states[i], NULL);
 
-	verdict = dlock_grant_decide(try, is_shared(try->request) ?
+	verdict = dlock_grant_decide(try, try->is_marked ?
 								 try->before : dlock_clock_now());
 	try->result->answer = verdict.answer;
 	try->result->upgrades = verdict.upgrades;
@@ -280,7 +282,7 @@ look(DlockTry *try)
 	if (is_shared(try->request))
 		return dlock_grant_place(try, verdict);
 	return verdict.row == DLOCK_NO_ROW ?
-		dlock_grant_add_head(try) : change_row(try, verdict);
+		dlock_grant_add_head(try, verdict) : dlock_grant_head(try, verdict);
 }
 
 static void

@@ -307,6 +307,21 @@ dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant)
 	grant->expires_at = dlock_clock_effective(form->run, form->expires_at, form->ttl);
 }
 
+/* Tells whether the value is the same as before; 0 if there is none. */
+uint64
+dlock_row_value_hash(Relation heap, HeapTuple tuple)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(tuple, Anum_value, RelationGetDescr(heap), &isnull);
+	text	   *unpacked;
+
+	if (isnull)
+		return 0;
+	unpacked = DatumGetTextPP(value);
+	return hash_bytes_extended((unsigned char *) VARDATA_ANY(unpacked),
+							   VARSIZE_ANY_EXHDR(unpacked), 0);
+}
+
 int64
 dlock_row_version(HeapTuple tuple)
 {
@@ -413,13 +428,26 @@ dlock_row_form_freed(Relation heap, const DlockKey *key, HeapTuple tuple,
 	return dlock_row_form_free(heap, key, form->slot, &was, now, cools_until);
 }
 
-/* The same grant for another TTL. */
+/* The same grant for another TTL, and with another value if one is given. */
 HeapTuple
-dlock_row_form_renewed(HeapTuple tuple, int64 ttl, int64 now)
+dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
+					   const char *value, int64 ttl, int64 now)
 {
-	HeapTuple	renewed = heap_copytuple(tuple);
-	FormDlock  *form = FORM(renewed);
+	HeapTuple	renewed;
+	FormDlock  *form;
 
+	if (value == NULL)
+		renewed = heap_copytuple(tuple);
+	else
+	{
+		DlockGrant	grant;
+
+		dlock_row_grant(heap, tuple, &grant);
+		grant.value = value;
+		renewed = dlock_row_form(heap, key, FORM(tuple)->slot, &grant);
+		FORM(renewed)->run = FORM(tuple)->run;
+	}
+	form = FORM(renewed);
 	form->ttl = ttl;
 	form->refreshed_at = now;
 	form->expires_at = now + ttl;

@@ -83,9 +83,9 @@ static const RowCase cases[] = {
 	{"lapsed, fenced", ANOTHERS, WALL, true, LATE,.lazy = true,.used = true},
 	{"lapsed, at_least not over", ANOTHERS, WALL, true, LATE,.lazy = true,.at_least = TTL + 2 * SECOND},
 	{"lapsed, ours", OURS, GIVES_WAY, true, LATE,.lazy = true},
-	{"expired", ANOTHERS, NOTHING_THERE, false, LATE,.priority = 9},
+	{"expired", ANOTHERS, GIVES_WAY, false, LATE,.priority = 9},
 	{"expired, fenced", ANOTHERS, WALL, false, LATE,.used = true},
-	{"expired, ours", OURS, NOTHING_THERE, false, LATE},
+	{"expired, ours", OURS, GIVES_WAY, false, LATE},
 	{"expired, delayed", ANOTHERS, WALL, false, LATE,.delay = 2 * SECOND},
 	{"expired, delayed, ours", OURS, WALL, false, LATE,.delay = 2 * SECOND},
 	{"cooling", NOBODYS, WALL, false,.exists = true,.expires = 1},
@@ -188,34 +188,6 @@ makes_room_before(const Key *key, int i, int j)
 	return key->rows[i].version > key->rows[j].version;
 }
 
-/* Which rows have to end before the request can be granted. */
-static void
-in_the_way(const Key *key, const RequestCase *request, int own, bool *way)
-{
-	int			nplaces = 0;
-
-	for (int i = 0; i < key->nrows; i++)
-	{
-		way[i] = i != own && key->kinds[i]->meaning != NOTHING_THERE &&
-			(is_head(key, i) || request->slots == DLOCK_EXCLUSIVE);
-		if (!is_head(key, i) && key->kinds[i]->meaning != NOTHING_THERE)
-			nplaces++;
-	}
-	if (request->slots == DLOCK_EXCLUSIVE || request->slots == DLOCK_SHARED)
-		return;
-	for (; nplaces >= request->slots; nplaces--)
-	{
-		int			first = -1;
-
-		for (int i = 0; i < key->nrows; i++)
-			if (!is_head(key, i) && !way[i] &&
-				key->kinds[i]->meaning != NOTHING_THERE &&
-				(first < 0 || makes_room_before(key, i, first)))
-				first = i;
-		way[first] = true;
-	}
-}
-
 /* The row that a new grant is written to. */
 static int
 row_taken(const Key *key, const RequestCase *request)
@@ -226,6 +198,41 @@ row_taken(const Key *key, const RequestCase *request)
 			 request->has_owner && key->rows[i].slot == OUR_SLOT))
 			return i;
 	return DLOCK_NO_ROW;
+}
+
+/* Is it another place of several? */
+static bool
+is_competing(const Key *key, int taken, int i)
+{
+	return !is_head(key, i) && i != taken && key->kinds[i]->meaning != NOTHING_THERE;
+}
+
+/* Which rows have to end before the request can be granted. */
+static void
+in_the_way(const Key *key, const RequestCase *request, int own, bool *way)
+{
+	int			taken = row_taken(key, request);
+	int			nplaces = 0;
+
+	for (int i = 0; i < key->nrows; i++)
+	{
+		way[i] = i != own && key->kinds[i]->meaning != NOTHING_THERE &&
+			(is_head(key, i) || request->slots == DLOCK_EXCLUSIVE);
+		if (is_competing(key, taken, i))
+			nplaces++;
+	}
+	if (request->slots == DLOCK_EXCLUSIVE || request->slots == DLOCK_SHARED)
+		return;
+	for (; nplaces >= request->slots; nplaces--)
+	{
+		int			first = -1;
+
+		for (int i = 0; i < key->nrows; i++)
+			if (!way[i] && is_competing(key, taken, i) &&
+				(first < 0 || makes_room_before(key, i, first)))
+				first = i;
+		way[first] = true;
+	}
 }
 
 /* Does the holder have time left to yield? */
@@ -255,7 +262,7 @@ expect(const Key *key, const RequestCase *request)
 			continue;
 		if (key->kinds[i]->is_usable)
 			own = i;
-		else if (key->kinds[i]->meaning != NOTHING_THERE)
+		else if (key->kinds[i]->meaning >= HOLDER)
 			return busy(rule_open_answer);
 	}
 
@@ -382,8 +389,8 @@ is_as_expected(const Key *key, const Expected *e, const DlockVerdict *v)
 }
 
 /*
- * How many grants have to end, as the deadlock check counts them, must agree:
- * none if the request is granted as it is.
+ * How many holders have to end, as the deadlock check counts them, must agree:
+ * what gives way does not count.
  */
 static void
 compare_must_end(const Key *key, const RequestCase *request,
@@ -397,11 +404,11 @@ compare_must_end(const Key *key, const RequestCase *request,
 		e->action == DLOCK_DO_MOVE)
 		return;
 	for (int i = 0; i < key->nrows; i++)
-		if (is_ours(key, request, i))
+		if (is_ours(key, request, i) && key->kinds[i]->is_usable)
 			own = i;
 	in_the_way(key, request, own, way);
 	for (int i = 0; i < key->nrows; i++)
-		expected += way[i];
+		expected += way[i] && key->kinds[i]->meaning >= HOLDER;
 	if (dlock_fsm_must_end(key->rows, key->nrows, what, NOW) != expected &&
 		mismatched_ends++ == 0)
 	{
@@ -450,7 +457,7 @@ try_request(Key *key, const RequestCase *request)
 	compare_must_end(key, request, &what, &e);
 }
 
-/* One owner has one row; only an expired one may be left beside it. */
+/* One owner has one row; an expired one may be left beside it. */
 static bool
 is_possible(const Key *key)
 {
@@ -460,7 +467,7 @@ is_possible(const Key *key)
 	for (int i = 0; i < key->nrows; i++)
 		if (key->kinds[i]->whose == OURS)
 		{
-			if (key->kinds[i]->meaning != NOTHING_THERE)
+			if (key->kinds[i]->is_usable || key->kinds[i]->meaning >= HOLDER)
 				ours++;
 			if (!is_head(key, i))
 				our_places++;

@@ -173,7 +173,7 @@ static const Rule rules[] = {
 	DLOCK_DO_GRANT, DLOCK_IS_GRANTED, 0},
 	{"acquire: an expired lock is granted to anyone, including its former holder",
 		{.op = ACQUIRE,.settled = SETTLED,.row = EXPIRED,.used = UNUSED,.turn = FIRST},
-	DLOCK_DO_GRANT, DLOCK_IS_GRANTED, 0},
+	DLOCK_DO_GRANT, DLOCK_IS_GRANTED, 1},
 	{"acquire: a row that is just being taken is busy, and so is an expired one that is fenced",
 		{.op = ACQUIRE,.settled = SETTLED,.row = FREE | EXPIRED,.used = USED,.turn = FIRST},
 	NOTHING(DLOCK_IS_BUSY)},
