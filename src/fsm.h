@@ -85,6 +85,17 @@ typedef struct DlockTurn
 	DlockAsking asking;
 } DlockTurn;
 
+/* Nothing is known yet.  A list of nobody need not be cleared. */
+static inline void
+dlock_turn_begin(DlockTurn *turn)
+{
+	turn->behind = false;
+	turn->until = 0;
+	turn->asking.all = false;
+	turn->asking.since = 0;
+	turn->asking.n = 0;
+}
+
 /* What time has made of a row. */
 typedef enum DlockPhase
 {
