@@ -246,6 +246,7 @@ typedef struct Contest
 	int64		now;
 	int			taken;			/* the row that the grant overwrites */
 
+	int			nasked;			/* so many are asked to yield */
 	bool		is_asked;		/* somebody still has time to yield */
 	bool		is_refused;		/* somebody did not */
 	int			about;			/* the row that the answer is about */
@@ -272,6 +273,7 @@ oust(Contest *contest, int i)
 		return true;
 
 	row->yields = true;
+	contest->nasked++;
 	if (contest->about == DLOCK_NO_ROW)
 		contest->about = i;
 	if (contest->now < dlock_fsm_yield_by(row, &contest->turn->asking,
@@ -303,8 +305,6 @@ goes_before(const DlockState *rows, int i, int j, int64 now)
 static bool
 oust_places(Contest *contest, int excess)
 {
-	if (excess > DLOCK_MAX_ASKED)
-		return false;
 	while (excess-- > 0)
 	{
 		int			next = DLOCK_NO_ROW;
@@ -315,7 +315,8 @@ oust_places(Contest *contest, int excess)
 				(next == DLOCK_NO_ROW ||
 				 goes_before(contest->rows, i, next, contest->now)))
 				next = i;
-		if (next == DLOCK_NO_ROW || !oust(contest, next))
+		if (next == DLOCK_NO_ROW || !oust(contest, next) ||
+			contest->nasked > DLOCK_MAX_ASKED)
 			return false;
 	}
 	return true;
@@ -348,6 +349,19 @@ clear_the_way(Contest *contest, int own)
 	return oust_places(contest, others - limit + 1);
 }
 
+/* Is one of those that end in use?  Then it cannot be locked, so it is busy. */
+static bool
+is_any_used(Contest *contest)
+{
+	for (int i = 0; i < contest->nrows; i++)
+		if (contest->rows[i].ends && contest->rows[i].used)
+		{
+			contest->about = i;
+			return true;
+		}
+	return false;
+}
+
 /* The row that a new grant takes over, or none: it gets a new one. */
 static int
 row_to_take(const DlockState *rows, int nrows, const DlockRequest *request)
@@ -376,7 +390,7 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 		const DlockTurn *turn, int64 now)
 {
 	Contest		contest = {rows, nrows, request, turn, now,
-		.taken = row_to_take(rows, nrows, request), .about = DLOCK_NO_ROW
+		.taken = row_to_take(rows, nrows, request),.about = DLOCK_NO_ROW
 	};
 	int			own = DLOCK_NO_ROW;
 	bool		upgrades = false;
@@ -411,6 +425,8 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 		v = nothing(DLOCK_IS_REFUSED, contest.about);
 	else if (contest.is_asked)
 		v = nothing(DLOCK_IS_ASKED, contest.about);
+	else if (is_any_used(&contest))
+		v = nothing(DLOCK_IS_BUSY, contest.about);
 	else
 	{
 		v = verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED, contest.taken);
@@ -500,7 +516,7 @@ names_grant(const DlockRequest *request, const DlockState *row)
 
 /* The holder's own operations. */
 static DlockVerdict
-own(const DlockState *row, int i, const DlockRequest *request, int64 now)
+by_holder(const DlockState *row, int i, const DlockRequest *request, int64 now)
 {
 	switch (request->op)
 	{
@@ -538,7 +554,7 @@ dlock_fsm_decide(DlockState *rows, int nrows, const DlockRequest *request,
 		if (!dlock_fsm_is_held(&rows[i], now))
 			continue;
 		if (names_grant(request, &rows[i]))
-			return own(&rows[i], i, request, now);
+			return by_holder(&rows[i], i, request, now);
 		held = i;
 	}
 	return nothing(held == DLOCK_NO_ROW ?

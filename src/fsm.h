@@ -64,8 +64,8 @@ typedef struct DlockRequest
 	bool		skip_used;
 
 	/*
-	 * DLOCK_REAP: the row.  DLOCK_ACQUIRE: the place that this owner has in any
-	 * case, or 0.
+	 * DLOCK_REAP: the row.  DLOCK_ACQUIRE: the place that this owner has in
+	 * any case, or 0.
 	 */
 	int64		slot;
 
