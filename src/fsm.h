@@ -73,7 +73,10 @@ typedef struct DlockRequest
 	int64		linger;			/* how long a free row is kept */
 	int64		lapse;			/* how long a lapsed grant is kept */
 
-	/* DLOCK_REFRESH: the TTL counts from this lease time; 0: from now */
+	/*
+	 * DLOCK_REFRESH of a grant that our own transaction has made: the TTL
+	 * counts from this lease time; 0: from now, and any grant
+	 */
 	int64		stamp;
 } DlockRequest;
 

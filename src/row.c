@@ -204,6 +204,23 @@ dlock_row_is(HeapTuple tuple, const DlockKey *key, int64 slot)
 	return FORM(tuple)->slot == slot && dlock_row_has_key(tuple, key);
 }
 
+/* Is any of them another transaction, and still open? */
+static bool
+is_multi_open(MultiXactId multi, uint16 infomask)
+{
+	MultiXactMember *members;
+	int			n = GetMultiXactIdMembers(multi, &members, false,
+										  HEAP_XMAX_IS_LOCKED_ONLY(infomask));
+	bool		result = false;
+
+	for (int i = 0; i < n && !result; i++)
+		result = !TransactionIdIsCurrentTransactionId(members[i].xid) &&
+			TransactionIdIsInProgress(members[i].xid);
+	if (n > 0)
+		pfree(members);
+	return result;
+}
+
 /*
  * Has another open transaction locked this row version?  If it is a single one,
  * *by is its id.
@@ -218,7 +235,7 @@ dlock_row_is_used(HeapTupleHeader header, TransactionId *by)
 	if ((infomask & HEAP_XMAX_INVALID) || !TransactionIdIsValid(xmax))
 		return false;
 	if (infomask & HEAP_XMAX_IS_MULTI)
-		return MultiXactIdIsRunning(xmax, HEAP_XMAX_IS_LOCKED_ONLY(infomask));
+		return is_multi_open(xmax, infomask);
 	if (TransactionIdIsCurrentTransactionId(xmax) || !TransactionIdIsInProgress(xmax))
 		return false;
 	*by = xmax;
