@@ -391,10 +391,11 @@ wait_for_turn(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 void
 dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 {
-	DlockTurn	turn = {0};
+	DlockTurn	turn;
 	DlockKey	key;
 	DlockRows	found;
 
+	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	if (request->session)
 		dlock_session_prepare();

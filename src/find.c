@@ -133,6 +133,27 @@ fetch_hinted(const DlockStore *store, const DlockKey *key, const Sought *sought,
 }
 
 /*
+ * The header of a tuple that an index scan has returned.  Others may lock the
+ * row at any time, so it is read under the buffer's lock, unless it says that
+ * nobody ever did.
+ */
+static void
+read_header(TupleTableSlot *slot, HeapTupleHeader header)
+{
+	Buffer		buffer = ((BufferHeapTupleTableSlot *) slot)->buffer;
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+	bool		is_plain = (tuple->t_data->t_infomask & HEAP_XMAX_INVALID) != 0;
+
+	if (!is_plain)
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	memcpy(header, tuple->t_data, SizeofHeapTupleHeader);
+	if (!is_plain)
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	else
+		header->t_infomask |= HEAP_XMAX_INVALID;
+}
+
+/*
  * The same through the index.  *pending is the transaction that is changing
  * the row, or has added it.
  */
@@ -170,6 +191,7 @@ fetch_indexed(const DlockStore *store, Relation index, const DlockKey *key,
 			*pending = dirty->xmax;
 			result = ExecCopySlotHeapTuple(slot);
 			result->t_self = slot->tts_tid;
+			read_header(slot, result->t_data);
 			break;
 		}
 
@@ -269,19 +291,20 @@ set_pending(DlockState *state, DlockRow *row, int64 slot, TransactionId pending)
 
 /* A committed row; "pending" is changing it. */
 static void
-set_row(DlockState *state, DlockRow *row, HeapTuple tuple, TransactionId pending)
+set_row(DlockState *state, DlockRow *row, HeapTuple tuple, HeapTupleHeader header,
+		TransactionId pending)
 {
 	TransactionId user;
 
 	row->tid = tuple->t_self;
 	row->is_ours =
-		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
+		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(header));
 	row->pending = pending;
 	dlock_row_state(tuple, state);
 	state->unsettled = TransactionIdIsValid(pending);
 	if (!state->unsettled)
 	{
-		state->used = dlock_row_is_used(tuple->t_data, &user);
+		state->used = dlock_row_is_used(header, &user);
 		row->pending = user;
 	}
 }
@@ -323,7 +346,7 @@ dlock_find_slot(const DlockStore *store, const DlockKey *key, int64 slot,
 		set_pending(&found->states[i], &found->rows[i], slot, pending);
 	else
 	{
-		set_row(&found->states[i], &found->rows[i], tuple, pending);
+		set_row(&found->states[i], &found->rows[i], tuple, tuple->t_data, pending);
 		found->rows[i].tuple = tuple;
 	}
 	return true;
@@ -347,7 +370,7 @@ dlock_find_version(const DlockStore *store, const DlockKey *key, int64 version,
 	if (tuple == NULL || TransactionIdIsValid(dirty.xmin))
 		return false;
 	add_row(found);
-	set_row(&found->states[i], &found->rows[i], tuple, dirty.xmax);
+	set_row(&found->states[i], &found->rows[i], tuple, tuple->t_data, dirty.xmax);
 	found->rows[i].tuple = tuple;
 	return true;
 }
@@ -357,8 +380,11 @@ dlock_find_version(const DlockStore *store, const DlockKey *key, int64 version,
  * if there are several: an uncommitted one, and the one before it.
  */
 static void
-add_place(DlockRows *found, int first, HeapTuple tuple, const SnapshotData *dirty)
+add_place(DlockRows *found, int first, TupleTableSlot *scanned,
+		  const SnapshotData *dirty)
 {
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(scanned, false, NULL);
+	HeapTupleHeaderData header;
 	bool		is_new = TransactionIdIsValid(dirty->xmin);
 	int64		slot = dlock_row_slot(tuple);
 	TransactionId pending = is_new ? dirty->xmin : dirty->xmax;
@@ -381,7 +407,10 @@ add_place(DlockRows *found, int first, HeapTuple tuple, const SnapshotData *dirt
 	if (is_new)
 		set_pending(&found->states[i], &found->rows[i], slot, pending);
 	else
-		set_row(&found->states[i], &found->rows[i], tuple, pending);
+	{
+		read_header(scanned, &header);
+		set_row(&found->states[i], &found->rows[i], tuple, &header, pending);
+	}
 }
 
 /*
@@ -434,7 +463,7 @@ dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
 			HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
 
 			CHECK_FOR_INTERRUPTS();
-			add_place(found, first, tuple, &dirty);
+			add_place(found, first, slot, &dirty);
 			if (how == DLOCK_FIND_COMMITTED &&
 				ItemPointerEquals(&found->rows[found->n - 1].tid, &tuple->t_self))
 				found->rows[found->n - 1].tuple = heap_copytuple(tuple);

@@ -551,7 +551,9 @@ dlock_fsm_decide(DlockState *rows, int nrows, const DlockRequest *request,
 
 	for (int i = 0; i < nrows; i++)
 	{
-		if (!dlock_fsm_is_held(&rows[i], now))
+		/* what our own transaction has written cannot be lost before it ends */
+		if (!dlock_fsm_is_held(&rows[i], now) &&
+			!(request->stamp != 0 && rows[i].held))
 			continue;
 		if (names_grant(request, &rows[i]))
 			return by_holder(&rows[i], i, request, now);

@@ -322,10 +322,11 @@ dlock_lock_try(const DlockKey *key, const DlockRequest *request,
 void
 dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 {
-	DlockTurn	turn = {0};
+	DlockTurn	turn;
 	DlockKey	key;
 	DlockRows	found;
 
+	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	dlock_lock_try(&key, request, &turn, &found, result);
 }
@@ -334,12 +335,13 @@ dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 bool
 dlock_lock_is_busy(const DlockRequest *request)
 {
-	DlockTurn	turn = {0};
+	DlockTurn	turn;
 	DlockKey	key;
 	DlockRows	found;
 	DlockResult result;
 	DlockTry	try;
 
+	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	turn.behind = dlock_wait_others_first(&key, request->priority);
 	begin_try(&try, &key, request, &turn, &found, &result);
