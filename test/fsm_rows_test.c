@@ -172,7 +172,10 @@ busy(const char *rule)
 	return e;
 }
 
-/* Who makes room first among the places: what gives way, the lowest, the youngest. */
+/*
+ * Who makes room first among the places: what gives way, in the order of the
+ * rows, then the lowest, the youngest.
+ */
 static bool
 makes_room_before(const Key *key, int i, int j)
 {
@@ -181,9 +184,9 @@ makes_room_before(const Key *key, int i, int j)
 
 	if (a->meaning != b->meaning)
 		return a->meaning < b->meaning;
+	if (a->meaning == GIVES_WAY)
+		return i < j;
 	if (a->meaning == HOLDER && a->priority != b->priority)
-		return a->priority < b->priority;
-	if (a->meaning == GIVES_WAY && a->priority != b->priority)
 		return a->priority < b->priority;
 	return key->rows[i].version > key->rows[j].version;
 }
