@@ -188,16 +188,20 @@ end_rows(DlockTry *try, DlockVerdict verdict, int64 now)
  * Adding rows
  */
 
-/* Load what is needed under the partition lock, and take it. */
+/*
+ * Load what is needed under the partition lock, and take it.  "draws": a version
+ * will be drawn, and its sequence has been locked for that.
+ */
 static void
-begin_insert(DlockTry *try, DlockInsertion *insertion)
+begin_insert(DlockTry *try, DlockInsertion *insertion, bool draws)
 {
 	uint64		seen;
 
 	do
 	{
 		seen = SharedInvalidMessageCounter;
-		dlock_version_load(&try->store);
+		if (draws)
+			dlock_version_load(&try->store);
 		dlock_write_load_insert(insertion);
 	} while (seen != SharedInvalidMessageCounter);
 	dlock_write_begin_insert(insertion);
@@ -218,7 +222,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
 	dlock_write_prepare_insert(&insertion, &try->store, try->key, DLOCK_HEAD, &grant);
-	begin_insert(try, &insertion);
+	begin_insert(try, &insertion, true);
 	if (dlock_find_any(&try->store, insertion.index, try->key, DLOCK_HEAD) ||
 		dlock_places_marked(try->key) != try->is_marked ||
 		!dlock_places_unchanged(try->key, &try->claims, false, try->is_marked))
@@ -325,7 +329,7 @@ put_in_place(DlockTry *try, int taken, DlockGrant *grant, bool claims_count)
 	{
 		dlock_write_prepare_insert(&insertion, &try->store, try->key,
 								   request->slot, grant);
-		begin_insert(try, &insertion);
+		begin_insert(try, &insertion, draws);
 	}
 	else
 		LWLockAcquire(partition, LW_EXCLUSIVE);
