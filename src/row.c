@@ -18,9 +18,11 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/multixact.h"
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "access/tupmacs.h"
+#include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
@@ -40,34 +42,42 @@
 typedef struct FormDlock
 {
 	int64		run;			/* the run of the server that wrote the times */
-	int64		ttl;
+	int64		slot;			/* DLOCK_HEAD: the exclusive grant */
+	int64		ttl;			/* of a row that is not held: it cools so long */
 	int64		cleanup;
+	int32		at_least;		/* ms */
+	int32		delay;			/* ms */
 	Oid			role;
 	int32		priority;
+	int32		slots;			/* how many may hold the key; 0: any number */
+	bool		lazy;
+	bool		held;
 	int64		version;
 	int64		acquired_at;
 	int64		refreshed_at;	/* of a row that is not held: freed at */
-	int64		expires_at;
+	int64		expires_at;		/* ... cools until */
 	int32		pid;			/* the session that the grant ends with, or 0 */
-	bool		held;
-	int16		slot;			/* 0: the exclusive grant */
 	struct varlena key;
 } FormDlock;
 
 enum
 {
 	Anum_run = 1,
+	Anum_slot,
 	Anum_ttl,
 	Anum_cleanup,
+	Anum_at_least,
+	Anum_delay,
 	Anum_role,
 	Anum_priority,
+	Anum_slots,
+	Anum_lazy,
+	Anum_held,
 	Anum_version,
 	Anum_acquired_at,
 	Anum_refreshed_at,
 	Anum_expires_at,
 	Anum_pid,
-	Anum_held,
-	Anum_slot,
 	Anum_key,
 	Anum_owner,
 	Anum_value,
@@ -75,9 +85,9 @@ enum
 };
 
 static const Oid types[Natts_dlock] = {
-	INT8OID, INT8OID, INT8OID, REGROLEOID, INT4OID, INT8OID, TIMESTAMPTZOID,
-	TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, BOOLOID, INT2OID, TEXTOID, TEXTOID,
-	TEXTOID
+	INT8OID, INT8OID, INT8OID, INT8OID, INT4OID, INT4OID, REGROLEOID, INT4OID,
+	INT4OID, BOOLOID, BOOLOID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID,
+	TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID
 };
 
 #define FORM(tuple) ((FormDlock *) GETSTRUCT(tuple))
@@ -178,15 +188,64 @@ dlock_row_check_table(Relation heap, Oid index)
  * Reading
  */
 
-/* Is this a row of the given place? */
 bool
-dlock_row_is(HeapTuple tuple, const DlockKey *key, int16 slot)
+dlock_row_has_key(HeapTuple tuple, const DlockKey *key)
 {
 	FormDlock  *form = FORM(tuple);
 
-	return form->slot == slot &&
-		VARSIZE(&form->key) - VARHDRSZ == (Size) key->len &&
+	return VARSIZE(&form->key) - VARHDRSZ == (Size) key->len &&
 		memcmp(VARDATA(&form->key), key->data, key->len) == 0;
+}
+
+/* Is this a row of the given key and slot? */
+bool
+dlock_row_is(HeapTuple tuple, const DlockKey *key, int64 slot)
+{
+	return FORM(tuple)->slot == slot && dlock_row_has_key(tuple, key);
+}
+
+/* Is any of them another transaction, and still open? */
+static bool
+is_multi_open(MultiXactId multi, uint16 infomask)
+{
+	MultiXactMember *members;
+	int			n = GetMultiXactIdMembers(multi, &members, false,
+										  HEAP_XMAX_IS_LOCKED_ONLY(infomask));
+	bool		result = false;
+
+	for (int i = 0; i < n && !result; i++)
+		result = !TransactionIdIsCurrentTransactionId(members[i].xid) &&
+			TransactionIdIsInProgress(members[i].xid);
+	if (n > 0)
+		pfree(members);
+	return result;
+}
+
+/*
+ * Has another open transaction locked this row version?  If it is a single one,
+ * *by is its id.
+ */
+bool
+dlock_row_is_used(HeapTupleHeader header, TransactionId *by)
+{
+	uint16		infomask = header->t_infomask;
+	TransactionId xmax = HeapTupleHeaderGetRawXmax(header);
+
+	*by = InvalidTransactionId;
+	if ((infomask & HEAP_XMAX_INVALID) || !TransactionIdIsValid(xmax))
+		return false;
+	if (infomask & HEAP_XMAX_IS_MULTI)
+		return is_multi_open(xmax, infomask);
+	if (TransactionIdIsCurrentTransactionId(xmax) || !TransactionIdIsInProgress(xmax))
+		return false;
+	*by = xmax;
+	return true;
+}
+
+int64
+dlock_row_slot(HeapTuple tuple)
+{
+	return FORM(tuple)->slot;
 }
 
 /* The key points into the tuple. */
@@ -223,14 +282,19 @@ dlock_row_state(HeapTuple tuple, DlockState *state)
 
 	state->exists = true;
 	state->held = form->held;
+	state->lazy = form->lazy;
 	state->slot = form->slot;
+	state->slots = form->slots;
 	state->role = form->role;
 	state->version = form->version;
 	state->owner = form->held ? read_owner(tuple) : NULL;
 	state->priority = form->priority;
 	state->cleanup = form->cleanup;
+	state->at_least = form->at_least * INT64CONST(1000);
+	state->delay = form->delay * INT64CONST(1000);
 	state->pid = form->run == dlock_clock_run() ? form->pid : 0;
 	state->gone = state->pid != 0 && BackendPidGetProc(state->pid) == NULL;
+	state->acquired = dlock_clock_effective(form->run, form->acquired_at, 0);
 	state->expires = dlock_clock_effective(form->run, form->expires_at, form->ttl);
 	state->idle_since = dlock_clock_effective(form->run, form->refreshed_at, 0);
 }
@@ -251,9 +315,28 @@ dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant)
 	grant->cleanup = form->cleanup;
 	grant->priority = form->priority;
 	grant->pid = form->run == dlock_clock_run() ? form->pid : 0;
+	grant->slots = form->slots;
+	grant->at_least = form->at_least * INT64CONST(1000);
+	grant->delay = form->delay * INT64CONST(1000);
+	grant->lazy = form->lazy;
 	grant->acquired_at = form->acquired_at;
 	grant->refreshed_at = form->refreshed_at;
 	grant->expires_at = dlock_clock_effective(form->run, form->expires_at, form->ttl);
+}
+
+/* Tells whether the value is the same as before; 0 if there is none. */
+uint64
+dlock_row_value_hash(Relation heap, HeapTuple tuple)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(tuple, Anum_value, RelationGetDescr(heap), &isnull);
+	text	   *unpacked;
+
+	if (isnull)
+		return 0;
+	unpacked = DatumGetTextPP(value);
+	return hash_bytes_extended((unsigned char *) VARDATA_ANY(unpacked),
+							   VARSIZE_ANY_EXHDR(unpacked), 0);
 }
 
 int64
@@ -276,56 +359,139 @@ dlock_row_acquired_at(HeapTuple tuple)
 
 /*
  * Forming
+ *
+ * Every acquire and every release forms a row, so this does what
+ * heap_form_tuple() would do for our columns, without a walk over all of them.
  */
 
-static void
-set_text(Datum *values, bool *isnull, int attnum, const char *text)
+/*
+ * Put a text at the given offset, with a short header if it fits.  Returns the
+ * offset behind it.  If there is no data, only that is computed.
+ */
+static Size
+put_text(char *data, Size at, const char *text)
 {
-	isnull[attnum - 1] = text == NULL;
-	values[attnum - 1] = text == NULL ? (Datum) 0 : CStringGetTextDatum(text);
+	Size		len = text == NULL ? 0 : strlen(text);
+
+	if (text == NULL)
+		return at;
+	if (len + VARHDRSZ_SHORT <= VARATT_SHORT_MAX)
+	{
+		if (data != NULL)
+		{
+			SET_VARSIZE_SHORT(data + at, len + VARHDRSZ_SHORT);
+			memcpy(data + at + VARHDRSZ_SHORT, text, len);
+		}
+		return at + VARHDRSZ_SHORT + len;
+	}
+	at = INTALIGN(at);
+	if (data != NULL)
+	{
+		SET_VARSIZE(data + at, len + VARHDRSZ);
+		memcpy(data + at + VARHDRSZ, text, len);
+	}
+	return at + VARHDRSZ + len;
+}
+
+StaticAssertDecl(Anum_owner > Natts_dlock / BITS_PER_BYTE * BITS_PER_BYTE,
+				 "the columns that can be null must share the last byte of the bitmap");
+
+/* A row with these columns of fixed width. */
+static HeapTuple
+form_tuple(Relation heap, const FormDlock *form, const DlockKey *key,
+		   const char *owner, const char *value)
+{
+	TupleDesc	desc = RelationGetDescr(heap);
+	bool		has_nulls = owner == NULL || value == NULL;
+	Size		hoff = MAXALIGN(SizeofHeapTupleHeader +
+								(has_nulls ? BITMAPLEN(Natts_dlock) : 0));
+	Size		behind_key = offsetof(FormDlock, key) + VARHDRSZ + key->len;
+	Size		len = hoff + put_text(NULL, put_text(NULL, behind_key, owner), value);
+	HeapTuple	tuple = palloc0(HEAPTUPLESIZE + len);
+	HeapTupleHeader header = (HeapTupleHeader) ((char *) tuple + HEAPTUPLESIZE);
+	char	   *data = (char *) header + hoff;
+
+	tuple->t_len = len;
+	ItemPointerSetInvalid(&tuple->t_self);
+	tuple->t_tableOid = InvalidOid;
+	tuple->t_data = header;
+
+	HeapTupleHeaderSetDatumLength(header, len);
+	HeapTupleHeaderSetTypeId(header, desc->tdtypeid);
+	HeapTupleHeaderSetTypMod(header, desc->tdtypmod);
+	ItemPointerSetInvalid(&header->t_ctid);
+	HeapTupleHeaderSetNatts(header, Natts_dlock);
+	header->t_hoff = hoff;
+	header->t_infomask = HEAP_HASVARWIDTH;
+	if (has_nulls)
+	{
+		/* a set bit means not null; owner and value are the last columns */
+		header->t_infomask |= HEAP_HASNULL;
+		memset(header->t_bits, 0xFF, Natts_dlock / BITS_PER_BYTE);
+		for (int i = Natts_dlock / BITS_PER_BYTE * BITS_PER_BYTE; i < Natts_dlock; i++)
+			if ((i != Anum_owner - 1 || owner != NULL) &&
+				(i != Anum_value - 1 || value != NULL))
+				header->t_bits[i / BITS_PER_BYTE] |= 1 << (i % BITS_PER_BYTE);
+	}
+
+	memcpy(data, form, offsetof(FormDlock, key));
+	SET_VARSIZE(data + offsetof(FormDlock, key), VARHDRSZ + key->len);
+	memcpy(data + offsetof(FormDlock, key) + VARHDRSZ, key->data, key->len);
+	(void) put_text(data, put_text(data, behind_key, owner), value);
+	return tuple;
+}
+
+/* Both fit: they are limited by dlock.max_ttl. */
+static int32
+to_ms(int64 us)
+{
+	return (int32) ((us + 999) / 1000);
 }
 
 HeapTuple
-dlock_row_form(Relation heap, const DlockKey *key, int16 slot,
+dlock_row_form(Relation heap, const DlockKey *key, int64 slot,
 			   const DlockGrant *grant)
 {
-	Datum		values[Natts_dlock];
-	bool		isnull[Natts_dlock] = {false};
+	FormDlock	form = {0};
 
-	values[Anum_run - 1] = Int64GetDatum(dlock_clock_run());
-	values[Anum_ttl - 1] = Int64GetDatum(grant->ttl);
-	values[Anum_cleanup - 1] = Int64GetDatum(grant->cleanup);
-	values[Anum_role - 1] = ObjectIdGetDatum(grant->role);
-	values[Anum_priority - 1] = Int32GetDatum(grant->priority);
-	values[Anum_version - 1] = Int64GetDatum(grant->version);
-	values[Anum_acquired_at - 1] = Int64GetDatum(grant->acquired_at);
-	values[Anum_refreshed_at - 1] = Int64GetDatum(grant->refreshed_at);
-	values[Anum_expires_at - 1] = Int64GetDatum(grant->expires_at);
-	values[Anum_pid - 1] = Int32GetDatum(grant->pid);
-	values[Anum_held - 1] = BoolGetDatum(true);
-	values[Anum_slot - 1] = Int16GetDatum(slot);
-	values[Anum_key - 1] =
-		PointerGetDatum(cstring_to_text_with_len(key->data, key->len));
-	set_text(values, isnull, Anum_owner, grant->owner);
-	set_text(values, isnull, Anum_value, grant->value);
-
-	return heap_form_tuple(RelationGetDescr(heap), values, isnull);
+	form.run = dlock_clock_run();
+	form.slot = slot;
+	form.ttl = grant->ttl;
+	form.cleanup = grant->cleanup;
+	form.at_least = to_ms(grant->at_least);
+	form.delay = to_ms(grant->delay);
+	form.role = grant->role;
+	form.priority = grant->priority;
+	form.slots = grant->slots;
+	form.lazy = grant->lazy;
+	form.held = true;
+	form.version = grant->version;
+	form.acquired_at = grant->acquired_at;
+	form.refreshed_at = grant->refreshed_at;
+	form.expires_at = grant->expires_at;
+	form.pid = grant->pid;
+	return form_tuple(heap, &form, key, grant->owner, grant->value);
 }
 
-/* A row that is not held; the next grant of its place updates it. */
+/*
+ * A row that is not held; the next grant of its slot updates it.  If it has to
+ * cool, others stay out until then, or in another run for as long from its
+ * start.
+ */
 HeapTuple
-dlock_row_form_free(Relation heap, const DlockKey *key, int16 slot,
-					const DlockGrant *was, int64 now)
+dlock_row_form_free(Relation heap, const DlockKey *key, int64 slot,
+					const DlockGrant *was, int64 now, int64 cools_until)
 {
 	DlockGrant	grant = {0};
 	HeapTuple	tuple;
 
 	grant.version = was->version;
 	grant.role = was->role;
-	grant.ttl = was->ttl;
+	grant.slots = was->slots;
+	grant.ttl = Max(cools_until - now, 0);
 	grant.acquired_at = was->acquired_at;
 	grant.refreshed_at = now;
-	grant.expires_at = now;
+	grant.expires_at = Max(cools_until, now);
 	tuple = dlock_row_form(heap, key, slot, &grant);
 	FORM(tuple)->held = false;
 	return tuple;
@@ -333,44 +499,66 @@ dlock_row_form_free(Relation heap, const DlockKey *key, int16 slot,
 
 /* What a grant leaves behind. */
 HeapTuple
-dlock_row_form_freed(Relation heap, const DlockKey *key, HeapTuple tuple, int64 now)
+dlock_row_form_freed(Relation heap, const DlockKey *key, HeapTuple tuple,
+					 int64 now, int64 cools_until)
 {
 	FormDlock  *form = FORM(tuple);
 	DlockGrant	was = {0};
 
 	was.version = form->version;
 	was.role = form->role;
-	was.ttl = form->ttl;
+	was.slots = form->slots;
 	was.acquired_at = form->acquired_at;
-	return dlock_row_form_free(heap, key, form->slot, &was, now);
+	return dlock_row_form_free(heap, key, form->slot, &was, now, cools_until);
 }
 
-/* The same grant for another TTL. */
+/* The same grant for another TTL, and with another value if one is given. */
 HeapTuple
-dlock_row_form_renewed(HeapTuple tuple, int64 ttl, int64 now)
+dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
+					   const char *value, int64 ttl, int64 now)
 {
-	HeapTuple	renewed = heap_copytuple(tuple);
-	FormDlock  *form = FORM(renewed);
+	HeapTuple	renewed;
+	FormDlock  *form;
 
+	if (value == NULL)
+		renewed = heap_copytuple(tuple);
+	else
+	{
+		DlockGrant	grant;
+
+		dlock_row_grant(heap, tuple, &grant);
+		grant.value = value;
+		renewed = dlock_row_form(heap, key, FORM(tuple)->slot, &grant);
+		FORM(renewed)->run = FORM(tuple)->run;
+	}
+	form = FORM(renewed);
 	form->ttl = ttl;
 	form->refreshed_at = now;
 	form->expires_at = now + ttl;
 
-	/* this run does not know the sessions of another */
+	/*
+	 * This run does not know the sessions of another, and does not compare
+	 * its times with those of another.
+	 */
 	if (form->run != dlock_clock_run())
+	{
 		form->pid = 0;
+		if (form->at_least > 0)
+			form->acquired_at = dlock_clock_started();
+	}
 	form->run = dlock_clock_run();
 	return renewed;
 }
 
-/* The version and the times of a row that was formed before it was ours. */
+/* What is known of a row only when its slot is ours. */
 void
-dlock_row_stamp(HeapTuple tuple, int64 version, int64 now)
+dlock_row_stamp(HeapTuple tuple, int64 slot, const DlockGrant *grant)
 {
 	FormDlock  *form = FORM(tuple);
 
-	form->version = version;
-	form->acquired_at = now;
-	form->refreshed_at = now;
-	form->expires_at = now + (form->held ? form->ttl : 0);
+	form->slot = slot;
+	form->version = grant->version;
+	form->acquired_at = grant->acquired_at;
+	form->refreshed_at = grant->refreshed_at;
+	form->expires_at = form->held ? grant->expires_at : grant->refreshed_at;
 }

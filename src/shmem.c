@@ -19,6 +19,7 @@
 #include "database.h"
 #include "hint.h"
 #include "lwlocks.h"
+#include "places.h"
 #include "shmem.h"
 #include "wait.h"
 
@@ -35,6 +36,7 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(dlock_clock_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_hint_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_database_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_places_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_wait_shmem_size()));
 	dlock_lwlocks_request();
 }
@@ -50,6 +52,7 @@ startup(void)
 	dlock_clock_shmem_init();
 	dlock_hint_shmem_init();
 	dlock_database_shmem_init();
+	dlock_places_shmem_init();
 	dlock_wait_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	attached = true;
