@@ -373,7 +373,9 @@ add_place(DlockTry *try, DlockGrant *grant)
 	DlockInsertion insertion;
 	DlockRow	row;
 
-	dlock_write_prepare_insert(&insertion, &try->store, try->key, slot, grant);
+	/* without an owner the slot is the version, which is not known yet */
+	dlock_write_prepare_insert(&insertion, &try->store, try->key,
+							   slot != DLOCK_HEAD ? slot : 1, grant);
 	begin_insert(try, &insertion);
 	if (!is_unchanged(try, grant) ||
 		(slot != DLOCK_HEAD &&
