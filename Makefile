@@ -76,4 +76,10 @@ test/fsm_test.o test/fsm_table.o src/fsm.o: src/fsm.h src/state.h
 client:
 	$(MAKE) -C client
 
-.PHONY: unit client
+# the archive for PGXN, of what is committed
+DISTNAME = dlock-$(shell sed -n 's/^   "version": "\(.*\)",/\1/p' META.json)
+
+dist:
+	git archive --format=zip --prefix=$(DISTNAME)/ --output=$(DISTNAME).zip HEAD
+
+.PHONY: unit client dist
