@@ -104,13 +104,13 @@ initdb("$new_bindir/initdb", $new);
 	mkdir $work or die "could not create $work: $!";
 	chdir $work or die "could not change to $work: $!";
 }
-my $upgraded = command_ok(
+command_ok(
 	[
 		"$new_bindir/pg_upgrade", '-b', $bindir, '-B', $new_bindir, '-d', $old, '-D', $new,
 		'-U', 'postgres', '-s', $socket, '-p', $port, '-P', $port
 	],
 	'pg_upgrade');
-if (!$upgraded)
+if (-d "$new/pg_upgrade_output.d")		# which it removes when it succeeds
 {
 	File::Find::find(
 		sub { diag("$File::Find::name:\n" . slurp_file($_)) if /\.log$/ && slurp_file($_) =~ /error|fatal/i },
