@@ -96,7 +96,6 @@ granted(DlockTry *try, const DlockGrant *grant)
  * The other rows that end when this is granted
  */
 
-
 static DlockLocked
 lock_row(DlockTry *try, int i)
 {
