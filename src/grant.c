@@ -3,21 +3,17 @@
  * grant.c
  *	  The part of a try that makes a grant.
  *
- * An exclusive grant takes the head of the key: the row is locked, or added.  If
- * the key may have places, these are looked at when the head is ours, and the
- * decision is made again.  places.c explains why nothing is missed.
- *
- * A shared grant takes a place, which is a row of its own.  It is added under
- * the partition lock, if nothing that the decision depends on has changed until
- * then.
+ * An exclusive grant takes the head of the key: the row is locked, or added.  A
+ * shared grant takes a place, which is a row of its own.  places.c explains how
+ * the two meet.
  *
  * The rows of others are judged by a reading of the clock from before they were
  * read.  If one of them had expired by then, its holder cannot fence it any
  * more.  With a later reading, the holder could do so in between.
  *
- * A grant may end others: those that it preempts, those that have lapsed, and
- * the place that its own owner has so far.  All of them are locked before
- * anything is written.  If one of them is in use, the answer is "busy".
+ * A grant may end others: those that it preempts, those that have lapsed or
+ * expired, and the place that its own owner has so far.  All of them are locked
+ * before anything is written.  If one of them is in use, the answer is "busy".
  *
  *-------------------------------------------------------------------------
  */
@@ -101,50 +97,84 @@ granted(DlockTry *try, const DlockGrant *grant)
  */
 
 
-/* Lock them.  If that is not possible, the answer is set. */
 static DlockLocked
-lock_ending(DlockTry *try, int except)
+lock_row(DlockTry *try, int i)
 {
-	DlockRows  *found = try->found;
+	DlockLocked locked;
 
-	for (int i = 0; i < found->n; i++)
-	{
-		DlockLocked locked;
-
-		if (!found->states[i].ends || i == except)
-			continue;
-		locked = dlock_find_lock(&try->store, try->key, &found->states[i],
-								 &found->rows[i], LockTupleExclusive, LockWaitSkip);
-		if (locked != DLOCK_LOCKED)
-			return locked;
+	locked = dlock_find_lock(&try->store, try->key, &try->found->states[i],
+							 &try->found->rows[i], LockTupleExclusive, LockWaitSkip);
+	if (locked == DLOCK_LOCKED)
 		try->wrote = DLOCK_WROTE_LAZY;
-	}
-	return DLOCK_LOCKED;
+	return locked;
 }
 
-/* End them.  "except" is overwritten by the grant itself. */
+/* The same, but not under an LWLock: waits for the reaper. */
+static DlockLocked
+lock_row_or_reaper(DlockTry *try, int i)
+{
+	DlockLocked locked = lock_row(try, i);
+
+	if (locked == DLOCK_LOCK_BUSY && dlock_grant_pending_ended(&try->found->rows[i]))
+		locked = DLOCK_LOCK_CHANGED;
+	return locked;
+}
+
+/* Lock them. */
+static DlockLocked
+lock_ending(DlockTry *try, DlockVerdict verdict)
+{
+	DlockLocked locked = DLOCK_LOCKED;
+
+	if (verdict.nends > 0)
+		for (int i = 0; i < try->found->n && locked == DLOCK_LOCKED; i++)
+			if (try->found->states[i].ends && i != verdict.row)
+				locked = lock_row_or_reaper(try, i);
+	return locked;
+}
+
+/*
+ * A row could not be locked, or something has changed.  What has been locked
+ * blocks others until we end.  False: look again.
+ */
+static bool
+give_up(DlockTry *try, DlockLocked locked, int change)
+{
+	if (try->wrote == DLOCK_WROTE_NOTHING)
+		dlock_xact_cancel_change(change);
+	else
+		dlock_xact_end_change(change, true, false, DLOCK_NEVER);
+	try->result->answer = DLOCK_IS_BUSY;
+	return locked == DLOCK_LOCK_BUSY;
+}
+
+/* End them.  The row of the verdict is overwritten by the grant itself. */
 static void
-end_rows(DlockTry *try, int except, int64 now)
+end_rows(DlockTry *try, DlockVerdict verdict, int64 now)
 {
 	DlockRows  *found = try->found;
 	char	   *key = NULL;
 
+	if (verdict.nends == 0)
+		return;
 	for (int i = 0; i < found->n; i++)
 	{
 		DlockState *state = &found->states[i];
-		bool		is_taken;
 
 		if (!state->ends)
 			continue;
-		is_taken = dlock_fsm_phase(state, try->before) == DLOCK_PHASE_LIVE &&
-			!(state->slot != DLOCK_HEAD && state->slot == try->request->slot);
-		if (is_taken)
+
+		/* an upgrade ends the request's own place, which is no loss */
+		if (state->obstacle == DLOCK_HOLDS &&
+			!(state->role == try->request->role && state->owner != NULL &&
+			  try->request->owner != NULL &&
+			  strcmp(state->owner, try->request->owner) == 0))
 		{
 			if (key == NULL)
 				key = pnstrdup(try->key->data, try->key->len);
 			dlock_event_forced(key, state->version, try->request->role, NULL);
 		}
-		if (i == except)
+		if (i == verdict.row)
 			continue;
 		if (state->slot == DLOCK_HEAD)
 			dlock_write_free(&try->store, try->key, &found->rows[i], now, 0);
@@ -173,30 +203,28 @@ begin_insert(DlockTry *try, DlockInsertion *insertion)
 	dlock_write_begin_insert(insertion);
 }
 
-/*
- * A grant to a key that has no head.  False: look again.
- *
- * If the key may have places, only a free row is added, which is ours then as
- * any other head would be.
- */
+/* A grant to a key that has no head.  False: look again. */
 bool
-dlock_grant_add_head(DlockTry *try)
+dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 {
 	int			change = dlock_xact_begin_change(try->key->hash);
+	DlockLocked locked = lock_ending(try, verdict);
 	DlockInsertion insertion;
 	DlockGrant	grant;
 	DlockRow	row;
 
+	if (locked != DLOCK_LOCKED)
+		return give_up(try, locked, change);
+
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
-	dlock_write_prepare_insert(&insertion, &try->store, try->key, DLOCK_HEAD,
-							   &grant, dlock_places_marked(try->key));
+	dlock_write_prepare_insert(&insertion, &try->store, try->key, DLOCK_HEAD, &grant);
 	begin_insert(try, &insertion);
 	if (dlock_find_any(&try->store, insertion.index, try->key, DLOCK_HEAD) ||
-		(insertion.is_whole && dlock_places_marked(try->key)))
+		dlock_places_marked(try->key) != try->is_marked ||
+		!dlock_places_unchanged(try->key, &try->claims, false, try->is_marked))
 	{
 		dlock_write_cancel_insert(&insertion);
-		dlock_xact_cancel_change(change);
-		return false;
+		return give_up(try, DLOCK_LOCK_CHANGED, change);
 	}
 	if (!insertion.is_whole)
 	{
@@ -209,60 +237,70 @@ dlock_grant_add_head(DlockTry *try)
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
 	dlock_write_end_insert(&insertion, &grant, &row);
+	end_rows(try, verdict, grant.acquired_at);
 	granted(try, &grant);
 	dlock_xact_end_change(change, false, true, grant.expires_at);
 	return true;
 }
 
 /*
- * A grant that takes over the head, which we have locked.  False: look again.
- *
- * The reading of the clock has to be later than the lock, and earlier than the
- * look at the places.
+ * Lock the head.  If the key is not marked, this is all that it takes, but then
+ * it must not be marked afterwards either.
  */
-bool
-dlock_grant_head(DlockTry *try, DlockVerdict verdict, int change)
+static DlockLocked
+claim_head(DlockTry *try, int head)
 {
-	DlockRows  *found = try->found;
-	DlockGrant	grant;
-	DlockLocked locked;
+	LWLock	   *partition = dlock_lwlock_partition(try->key->hash);
+	DlockLocked locked = DLOCK_LOCK_CHANGED;
 
-	if (dlock_places_marked(try->key))
+	if (!try->is_marked)
 	{
-		dlock_places_claim_head(try->key);
-		try->before = dlock_clock_now();
-		dlock_find_nothing(found);
-		(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD,
-							   DLOCK_FIND_NEWEST, found);
-		dlock_find_places(&try->store, try->key, DLOCK_FIND_NEWEST, true, found);
+		locked = lock_row(try, head);
+		if (locked == DLOCK_LOCKED && dlock_places_marked(try->key))
+			locked = DLOCK_LOCK_CHANGED;
+		return locked;
 	}
-	else
-		try->before = dlock_clock_now();
 
+	LWLockAcquire(partition, LW_EXCLUSIVE);
+	if (dlock_places_unchanged(try->key, &try->claims, false, true))
+		locked = lock_row(try, head);
+	if (locked == DLOCK_LOCKED)
+		dlock_places_claim_head(try->key);
+	LWLockRelease(partition);
+	return locked;
+}
+
+/* A grant that takes over the head.  False: look again. */
+bool
+dlock_grant_head(DlockTry *try, DlockVerdict verdict)
+{
+	int			change = dlock_xact_begin_change(try->key->hash);
+	DlockRow   *head = &try->found->rows[verdict.row];
+	DlockLocked locked = lock_ending(try, verdict);
+	DlockGrant	grant;
+
+	if (locked == DLOCK_LOCKED)
+		locked = claim_head(try, verdict.row);
+	if (locked == DLOCK_LOCK_BUSY && dlock_grant_pending_ended(head))
+		locked = DLOCK_LOCK_CHANGED;
+	if (locked != DLOCK_LOCKED)
+		return give_up(try, locked, change);
+
+	/* the head is as it was when we decided, but time has passed */
+	if (!try->is_marked)
+		try->before = dlock_clock_now();
 	verdict = dlock_grant_decide(try, try->before);
-	if (verdict.action != DLOCK_DO_NOTHING &&
-		(verdict.action != DLOCK_DO_GRANT || verdict.row == DLOCK_NO_ROW))
-		return false;
-	try->result->answer = verdict.answer;
-	locked = verdict.action == DLOCK_DO_GRANT && verdict.nends > 0 ?
-		lock_ending(try, verdict.row) : DLOCK_LOCKED;
-	if (locked == DLOCK_LOCK_CHANGED)
-		return false;
-	if (locked == DLOCK_LOCK_BUSY)
-		try->result->answer = DLOCK_IS_BUSY;
-	if (try->result->answer != DLOCK_IS_GRANTED)
+	if (verdict.action != DLOCK_DO_GRANT)
 	{
-		/* only rows are locked; that blocks others until we end */
+		try->result->answer = verdict.answer;
 		dlock_xact_end_change(change, true, false, DLOCK_NEVER);
-		return true;
+		return verdict.action == DLOCK_DO_NOTHING;
 	}
 
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
-	if (verdict.nends > 0)
-		end_rows(try, verdict.row, grant.acquired_at);
-	dlock_write_grant(&try->store, try->key, DLOCK_HEAD,
-					  &found->rows[verdict.row], &grant);
+	end_rows(try, verdict, grant.acquired_at);
+	dlock_write_grant(&try->store, try->key, DLOCK_HEAD, head, &grant);
 	granted(try, &grant);
 	dlock_xact_end_change(change, false, true, grant.expires_at);
 	return true;
@@ -286,14 +324,15 @@ put_in_place(DlockTry *try, int taken, DlockGrant *grant, bool claims_count)
 	if (taken == DLOCK_NO_ROW)
 	{
 		dlock_write_prepare_insert(&insertion, &try->store, try->key,
-								   request->slot, grant, false);
+								   request->slot, grant);
 		begin_insert(try, &insertion);
 	}
 	else
 		LWLockAcquire(partition, LW_EXCLUSIVE);
 
 	is_free = !claims_count ||
-		dlock_places_unchanged(try->key, &try->claims, request->slots != DLOCK_SHARED);
+		dlock_places_unchanged(try->key, &try->claims, true,
+							   request->slots != DLOCK_SHARED);
 	if (taken != DLOCK_NO_ROW)
 	{
 		/* the lock on the row shows that it is taken */
@@ -332,30 +371,19 @@ put_in_place(DlockTry *try, int taken, DlockGrant *grant, bool claims_count)
 bool
 dlock_grant_place(DlockTry *try, DlockVerdict verdict)
 {
-	DlockRows  *found = try->found;
 	int			change = dlock_xact_begin_change(try->key->hash);
-	DlockLocked locked = lock_ending(try, DLOCK_NO_ROW);
+	DlockLocked locked = lock_ending(try, verdict);
 	DlockGrant	grant;
 
 	if (locked == DLOCK_LOCKED && verdict.row != DLOCK_NO_ROW)
-		locked = dlock_find_lock(&try->store, try->key, &found->states[verdict.row],
-								 &found->rows[verdict.row], LockTupleExclusive,
-								 LockWaitSkip);
-	if (locked == DLOCK_LOCK_BUSY)
-		try->result->answer = DLOCK_IS_BUSY;
+		locked = lock_row_or_reaper(try, verdict.row);
 	if (locked != DLOCK_LOCKED)
-	{
-		dlock_xact_end_change(change, true, false, DLOCK_NEVER);
-		return locked == DLOCK_LOCK_BUSY;
-	}
+		return give_up(try, locked, change);
 
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
 	if (!put_in_place(try, verdict.row, &grant, true))
-	{
-		dlock_xact_end_change(change, true, false, DLOCK_NEVER);
-		return false;
-	}
-	end_rows(try, DLOCK_NO_ROW, grant.acquired_at);
+		return give_up(try, DLOCK_LOCK_CHANGED, change);
+	end_rows(try, verdict, grant.acquired_at);
 	granted(try, &grant);
 	dlock_xact_end_change(change, verdict.nends > 0, true, grant.expires_at);
 	return true;
@@ -378,15 +406,8 @@ dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change)
 		if (found->states[i].exists && i != verdict.row &&
 			found->states[i].slot == try->request->slot)
 			taken = i;
-	if (taken != DLOCK_NO_ROW &&
-		dlock_find_lock(&try->store, try->key, &found->states[taken],
-						&found->rows[taken], LockTupleExclusive,
-						LockWaitSkip) != DLOCK_LOCKED)
-	{
-		try->result->answer = DLOCK_IS_BUSY;
-		dlock_xact_end_change(change, true, false, DLOCK_NEVER);
-		return true;
-	}
+	if (taken != DLOCK_NO_ROW && lock_row(try, taken) != DLOCK_LOCKED)
+		return give_up(try, DLOCK_LOCK_BUSY, change);
 
 	fill_grant(&grant, try->request, dlock_row_version(head->tuple), now);
 	grant.acquired_at = dlock_row_acquired_at(head->tuple);
@@ -418,9 +439,10 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 		return;
 	}
 
-	dlock_write_renewal(&try->store, try->key, row, ttl, from);
+	dlock_write_renewal(&try->store, try->key, row, request->value, ttl, from);
 	try->result->expires = from + ttl;
 	dlock_xact_want_reaper(from + ttl);
-	dlock_xact_end_change(change, false, false, from + ttl);
-	try->wrote = ttl > old_ttl ? DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
+	dlock_xact_end_change(change, false, request->value != NULL, from + ttl);
+	try->wrote = ttl > old_ttl || request->value != NULL ?
+		DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
 }

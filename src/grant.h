@@ -30,8 +30,9 @@ typedef struct DlockTry
 	const DlockTurn *turn;
 	DlockStore	store;
 	DlockRows  *found;
+	bool		is_marked;		/* the key may have places */
 	int64		before;			/* lease time just before they were read */
-	DlockClaims claims;			/* a shared request: as of that moment */
+	DlockClaims claims;			/* as of that moment */
 	int			looks;
 	DlockResult *result;
 	DlockWrite	wrote;
@@ -39,8 +40,8 @@ typedef struct DlockTry
 
 extern DlockVerdict dlock_grant_decide(const DlockTry *try, int64 now);
 extern bool dlock_grant_pending_ended(const DlockRow *row);
-extern bool dlock_grant_add_head(DlockTry *try);
-extern bool dlock_grant_head(DlockTry *try, DlockVerdict verdict, int change);
+extern bool dlock_grant_add_head(DlockTry *try, DlockVerdict verdict);
+extern bool dlock_grant_head(DlockTry *try, DlockVerdict verdict);
 extern bool dlock_grant_place(DlockTry *try, DlockVerdict verdict);
 extern bool dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change);
 extern void dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now,

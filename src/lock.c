@@ -21,6 +21,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "miscadmin.h"
 
 #include "clock.h"
@@ -108,11 +109,16 @@ find_rows(DlockTry *try)
 		return;
 	}
 
-	if (is_shared(request))
+	if (request->op == DLOCK_ACQUIRE)
 	{
-		dlock_places_mark(try->key);
-		dlock_places_read(try->key, &try->claims);
-		try->before = dlock_clock_now();
+		if (is_shared(request))
+			dlock_places_mark(try->key);
+		try->is_marked = dlock_places_marked(try->key);
+		if (try->is_marked)
+		{
+			dlock_places_read(try->key, &try->claims);
+			try->before = dlock_clock_now();
+		}
 	}
 	(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, how, found);
 	if (request->op != DLOCK_ACQUIRE)
@@ -122,7 +128,7 @@ find_rows(DlockTry *try)
 		if (request->slot != DLOCK_HEAD)
 			(void) dlock_find_slot(&try->store, try->key, request->slot, how, found);
 	}
-	else if (is_shared(request) || dlock_places_marked(try->key))
+	else if (try->is_marked)
 		dlock_find_places(&try->store, try->key, how, false, found);
 }
 
@@ -134,7 +140,7 @@ find_rows(DlockTry *try)
 static void
 apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 {
-	int64		version = row->tuple != NULL ? dlock_row_version(row->tuple) : 0;
+	int64		version = dlock_row_version(row->tuple);
 
 	try->wrote = DLOCK_WROTE_LAZY;
 	switch (verdict.action)
@@ -202,9 +208,6 @@ change_row(DlockTry *try, DlockVerdict verdict)
 	}
 
 	try->wrote = DLOCK_WROTE_LAZY;
-	if (locked_for == DLOCK_DO_GRANT)
-		return dlock_grant_head(try, verdict, change);
-
 	now = dlock_clock_now();
 	verdict = dlock_grant_decide(try, now);
 	if (verdict.action != DLOCK_DO_NOTHING && verdict.action != locked_for)
@@ -231,7 +234,8 @@ has_ended(const DlockTry *try)
 		(is_shared(try->request) && try->looks >= MAX_LOOKS))
 		return false;
 	for (int i = 0; i < try->found->n; i++)
-		if (dlock_grant_pending_ended(&try->found->rows[i]))
+		if (TransactionIdIsValid(try->found->rows[i].pending) &&
+			dlock_grant_pending_ended(&try->found->rows[i]))
 			return true;
 	return false;
 }
@@ -249,7 +253,7 @@ find_and_decide(DlockTry *try)
 			found->states[i].asked = found->states[i].held &&
 				dlock_wait_asked(try->key, &found->states[i], NULL);
 
-	verdict = dlock_grant_decide(try, is_shared(try->request) ?
+	verdict = dlock_grant_decide(try, try->is_marked ?
 								 try->before : dlock_clock_now());
 	try->result->answer = verdict.answer;
 	try->result->upgrades = verdict.upgrades;
@@ -280,19 +284,20 @@ look(DlockTry *try)
 	if (is_shared(try->request))
 		return dlock_grant_place(try, verdict);
 	return verdict.row == DLOCK_NO_ROW ?
-		dlock_grant_add_head(try) : change_row(try, verdict);
+		dlock_grant_add_head(try, verdict) : dlock_grant_head(try, verdict);
 }
 
 static void
 begin_try(DlockTry *try, const DlockKey *key, const DlockRequest *request,
 		  const DlockTurn *turn, DlockRows *found, DlockResult *result)
 {
-	memset(try, 0, sizeof(*try));
 	try->key = key;
 	try->request = request;
 	try->turn = turn;
 	try->found = found;
 	try->result = result;
+	try->is_marked = false;
+	try->looks = 0;
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_store_open(&try->store, request->op != DLOCK_CHECK, false);
 }
@@ -320,10 +325,11 @@ dlock_lock_try(const DlockKey *key, const DlockRequest *request,
 void
 dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 {
-	DlockTurn	turn = {0};
+	DlockTurn	turn;
 	DlockKey	key;
 	DlockRows	found;
 
+	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	dlock_lock_try(&key, request, &turn, &found, result);
 }
@@ -332,12 +338,13 @@ dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 bool
 dlock_lock_is_busy(const DlockRequest *request)
 {
-	DlockTurn	turn = {0};
+	DlockTurn	turn;
 	DlockKey	key;
 	DlockRows	found;
 	DlockResult result;
 	DlockTry	try;
 
+	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	turn.behind = dlock_wait_others_first(&key, request->priority);
 	begin_try(&try, &key, request, &turn, &found, &result);

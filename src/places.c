@@ -3,39 +3,37 @@
  * places.c
  *	  Which keys may have places, and how exclusive and shared requests meet.
  *
- * An exclusive request claims the head: it locks the row, or adds it under the
- * partition lock.  Then it looks at the places.  A shared request looks at the
- * head, and for a semaphore at the places, and then claims a place: it adds the
- * row under the partition lock.  Neither sees the other if each of them looks
- * before the other one's claim.  Two counters prevent that.
+ * An exclusive request looks at all rows of the key, and then claims the head:
+ * it locks the row, or adds it.  A shared request looks at the head, and for a
+ * semaphore at the places, and then claims a place: it adds the row.  Neither
+ * sees the other if each of them looks before the other one's claim.  Two
+ * counters prevent that.  Every request
  *
- *	exclusive					shared
- *	---------					------
- *	claim the head				mark the key, read the counters
- *	count the claim				look at the rows
- *	under the partition lock,	under the partition lock: if the counters are
- *	look at the places			the same, claim a place and count the claim;
- *								else look again
+ *	1. reads the counters
+ *	2. looks at the rows, and decides
+ *	3. takes the partition lock
+ *	4. compares the counters; if they have changed, it starts over
+ *	5. claims the head or a place, and counts the claim
+ *	6. releases the partition lock
  *
- * If the claim of the head is counted before the shared request compares, that
- * request looks again and finds the head claimed.  Otherwise its place is there
- * before the exclusive request gets the partition lock, and that request finds
- * the place.
+ * An exclusive request compares the counter of places, a shared request that of
+ * heads, and a semaphore both.  So of two requests that exclude each other the
+ * second one finds the counter changed, looks again, and finds the claim.  What
+ * a semaphore has counted in step 2 is never less than what there is in step 5:
+ * until the counter moves, places can only end.
  *
- * The counter of places does the same for two semaphore requests, so that only
- * one of them gets the last place.  What was counted is not less than what
- * there is: until the counter moves, places can only end.
- *
- * Marks.  An exclusive request must not pay for what others do with other keys,
- * so it looks at the places only if the key is marked.  A shared request sets
- * the mark before it looks at the head, and an exclusive request reads the mark
- * after it has claimed the head.  So either the one sees the mark, or the other
- * sees the claim.  A key may be marked for nothing, if another one has the same
- * bit.
+ * Marks.  A request for a key that nobody shares must not pay for that.  So an
+ * exclusive request does all this only if the key is marked.  A shared request
+ * sets the mark before it looks at the head, and an exclusive request reads the
+ * mark once more after it has locked the head.  So either the one sees the mark,
+ * or the other sees the lock.  To add a head it holds the partition lock anyway,
+ * and reads the mark under it: a place that is there was marked before.  A key
+ * may be marked for nothing, if another one has the same bit.
  *
  * Marks are never taken back while the server runs.  After a start there are
  * none, and all keys count as marked until the reaper has read the whole table
- * once and marked what has places (DlockDatabase.places_known).
+ * once and marked what has places (DlockDatabase.places_known).  It does that
+ * even if it is turned off otherwise.
  *
  *-------------------------------------------------------------------------
  */
@@ -45,6 +43,7 @@
 #include "port/atomics.h"
 #include "storage/shmem.h"
 
+#include "clock.h"
 #include "database.h"
 #include "places.h"
 
@@ -130,7 +129,10 @@ dlock_places_marked(const DlockKey *key)
 	if (pg_atomic_read_u32(word_of(key)) & bit_of(key))
 		return true;
 	db = dlock_database(MyDatabaseId);
-	return db == NULL || pg_atomic_read_u32(&db->places_known) == 0;
+	if (db != NULL && pg_atomic_read_u32(&db->places_known) != 0)
+		return false;
+	dlock_database_want_reaper(dlock_clock_now());
+	return true;
 }
 
 void
@@ -146,15 +148,14 @@ dlock_places_read(const DlockKey *key, DlockClaims *claims)
 /* The partition lock must be held exclusively. */
 bool
 dlock_places_unchanged(const DlockKey *key, const DlockClaims *claims,
-					   bool places_count)
+					   bool heads_count, bool places_count)
 {
 	DlockCounter *counter = counter_of(key);
 
-	return claims->heads == pg_atomic_read_u32(&counter->heads) &&
+	return (!heads_count || claims->heads == pg_atomic_read_u32(&counter->heads)) &&
 		(!places_count || claims->places == pg_atomic_read_u32(&counter->places));
 }
 
-/* A full barrier. */
 void
 dlock_places_claim_head(const DlockKey *key)
 {

@@ -25,7 +25,7 @@ extern bool dlock_places_marked(const DlockKey *key);
 extern void dlock_places_read(const DlockKey *key, DlockClaims *claims);
 extern bool dlock_places_unchanged(const DlockKey *key,
 								   const DlockClaims *claims,
-								   bool places_count);
+								   bool heads_count, bool places_count);
 extern void dlock_places_claim_head(const DlockKey *key);
 extern void dlock_places_claim_place(const DlockKey *key);
 

@@ -60,15 +60,14 @@
 void
 dlock_write_prepare_insert(DlockInsertion *insertion, const DlockStore *store,
 						   const DlockKey *key, int64 slot,
-						   const DlockGrant *grant, bool is_free)
+						   const DlockGrant *grant)
 {
 	insertion->store = store;
 	insertion->key = key;
 	insertion->slot = slot;
 	insertion->index = index_open(store->index, store->lockmode);
 	insertion->tuple = dlock_row_form(store->heap, key, slot, grant);
-	insertion->is_whole = !is_free &&
-		insertion->tuple->t_len <= TOAST_TUPLE_THRESHOLD;
+	insertion->is_whole = insertion->tuple->t_len <= TOAST_TUPLE_THRESHOLD;
 	if (!insertion->is_whole && slot == DLOCK_HEAD)
 		insertion->tuple = dlock_row_form_free(store->heap, key, slot, grant,
 											   grant->acquired_at, 0);
@@ -203,12 +202,13 @@ dlock_write_grant(const DlockStore *store, const DlockKey *key, int64 slot,
 	replace(store, key, row, dlock_row_form(store->heap, key, slot, grant));
 }
 
-/* The same grant for another TTL. */
+/* The same grant for another TTL, and with another value if one is given. */
 void
 dlock_write_renewal(const DlockStore *store, const DlockKey *key, DlockRow *row,
-					int64 ttl, int64 now)
+					const char *value, int64 ttl, int64 now)
 {
-	replace(store, key, row, dlock_row_form_renewed(row->tuple, ttl, now));
+	replace(store, key, row,
+			dlock_row_form_renewed(store->heap, key, row->tuple, value, ttl, now));
 }
 
 /* The row stays, so that the next grant of this key adds no index entry. */

@@ -27,7 +27,7 @@ typedef struct DlockInsertion
 extern void dlock_write_prepare_insert(DlockInsertion *insertion,
 									   const DlockStore *store,
 									   const DlockKey *key, int64 slot,
-									   const DlockGrant *grant, bool is_free);
+									   const DlockGrant *grant);
 extern void dlock_write_load_insert(const DlockInsertion *insertion);
 extern void dlock_write_begin_insert(const DlockInsertion *insertion);
 extern void dlock_write_cancel_insert(DlockInsertion *insertion);
@@ -37,7 +37,8 @@ extern void dlock_write_end_insert(DlockInsertion *insertion,
 extern void dlock_write_grant(const DlockStore *store, const DlockKey *key,
 							  int64 slot, DlockRow *row, const DlockGrant *grant);
 extern void dlock_write_renewal(const DlockStore *store, const DlockKey *key,
-								DlockRow *row, int64 ttl, int64 now);
+								DlockRow *row, const char *value, int64 ttl,
+								int64 now);
 extern void dlock_write_free(const DlockStore *store, const DlockKey *key,
 							 DlockRow *row, int64 now, int64 cools_until);
 extern void dlock_write_remove(const DlockStore *store, DlockRow *row);
