@@ -224,6 +224,7 @@ run_force_release(const Options *options)
 	dlock_error err = {0};
 	int64_t		version = 0;
 	dlock_status status = dlock_force_release(handle, options->key,
+											  options->version,
 											  options->reason, -1, &version,
 											  &err);
 
