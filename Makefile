@@ -50,7 +50,7 @@ DATA = $(wildcard sql/dlock--*.sql)
 PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
-REGRESS = install acquire expiry errors xact fence keytext cascade roles many hints health table
+REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints health rows table
 ISOLATION = try late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 
