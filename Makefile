@@ -85,4 +85,10 @@ test/fsm_test.o test/fsm_rows_test.o test/fsm_table.o src/fsm.o: \
 client:
 	$(MAKE) -C client
 
-.PHONY: unit client
+# the archive for PGXN, of what is committed
+DISTNAME = dlock-$(shell sed -n 's/^   "version": "\(.*\)",/\1/p' META.json)
+
+dist:
+	git archive --format=zip --prefix=$(DISTNAME)/ --output=$(DISTNAME).zip HEAD
+
+.PHONY: unit client dist
