@@ -8,9 +8,11 @@ OBJS = \
 	src/args.o \
 	src/await.o \
 	src/clock.o \
+	src/contended.o \
 	src/database.o \
 	src/deadlock.o \
 	src/dlock.o \
+	src/ends.o \
 	src/events.o \
 	src/find.o \
 	src/fsm.o \
@@ -31,13 +33,18 @@ OBJS = \
 	src/session.o \
 	src/session_end.o \
 	src/shmem.o \
+	src/shown.o \
 	src/standby.o \
+	src/stats.o \
+	src/stats_funcs.o \
 	src/store.o \
 	src/subscriber.o \
 	src/trigger.o \
+	src/using.o \
 	src/version.o \
 	src/views.o \
 	src/wait.o \
+	src/waitlog.o \
 	src/write.o \
 	src/xact.o
 PGFILEDESC = "dlock - TTL locks in plain SQL"

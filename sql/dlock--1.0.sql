@@ -268,3 +268,68 @@ AS 'MODULE_PATHNAME', 'dlock_health'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_health IS
 	'report whether the grants of this server would survive a failover: the verdict, then the checks behind it';
+
+-- What is counted: src/stats.c, src/contended.c.
+CREATE FUNCTION dlock_stats_shown(
+	OUT grants bigint,
+	OUT renewals bigint,
+	OUT releases bigint,
+	OUT busy bigint,
+	OUT waits bigint,
+	OUT wait_time interval,
+	OUT timeouts bigint,
+	OUT deadlocks bigint,
+	OUT expired bigint,
+	OUT lapsed_taken bigint,
+	OUT asked bigint,
+	OUT yielded bigint,
+	OUT yield_time interval,
+	OUT yield_max interval,
+	OUT preempted bigint,
+	OUT forced bigint,
+	OUT fence_rejected bigint,
+	OUT waiting bigint,
+	OUT stats_reset timestamptz
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dlock_stats_shown'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1;
+COMMENT ON FUNCTION dlock_stats_shown IS 'the row of the view dlock_stats';
+
+CREATE VIEW dlock_stats AS SELECT * FROM @extschema@.dlock_stats_shown();
+COMMENT ON VIEW dlock_stats IS
+	'one row: what has happened to the locks of this database since the server was started or the statistics were reset';
+GRANT SELECT ON dlock_stats TO PUBLIC;
+
+CREATE FUNCTION dlock_wait_times_shown(
+	OUT upper interval,
+	OUT count bigint
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dlock_wait_times_shown'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 18;
+COMMENT ON FUNCTION dlock_wait_times_shown IS 'the rows of the view dlock_wait_times';
+
+CREATE VIEW dlock_wait_times AS SELECT * FROM @extschema@.dlock_wait_times_shown();
+COMMENT ON VIEW dlock_wait_times IS
+	'a histogram of waits: how many took at most "upper", and longer than the row before; null means no upper bound';
+GRANT SELECT ON dlock_wait_times TO PUBLIC;
+
+CREATE FUNCTION dlock_contended_shown(
+	OUT key text,
+	OUT busy bigint,
+	OUT waits bigint,
+	OUT wait_time interval
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dlock_contended_shown'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION dlock_contended_shown IS 'the rows of the view dlock_contended';
+
+CREATE VIEW dlock_contended AS SELECT * FROM @extschema@.dlock_contended_shown();
+COMMENT ON VIEW dlock_contended IS
+	'approximately the 100 keys that were busy or waited for most often';
+GRANT SELECT ON dlock_contended TO PUBLIC;
+
+CREATE FUNCTION dlock_stats_reset() RETURNS void
+AS 'MODULE_PATHNAME', 'dlock_stats_reset'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock_stats_reset() FROM PUBLIC;
+COMMENT ON FUNCTION dlock_stats_reset IS 'set the statistics of this database to zero';

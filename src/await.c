@@ -13,13 +13,11 @@
  */
 #include "postgres.h"
 
-#include "access/subtrans.h"
 #include "access/transam.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
-#include "storage/procarray.h"
 #include "tcop/pquery.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
@@ -30,7 +28,10 @@
 #include "clock.h"
 #include "deadlock.h"
 #include "session.h"
+#include "stats.h"
+#include "using.h"
 #include "wait.h"
+#include "waitlog.h"
 
 static void
 leave_queue(int code, Datum arg)
@@ -38,6 +39,20 @@ leave_queue(int code, Datum arg)
 	dlock_wait_leave(false);
 	if (LockTimeout > 0)
 		disable_timeout(LOCK_TIMEOUT, true);
+}
+
+/*
+ * The same for a wait that counts.  An error calls this with code 0, the exit of
+ * the process with another one.
+ */
+static void
+give_up_turn(int code, Datum arg)
+{
+	DlockWaitLog *log = (DlockWaitLog *) DatumGetPointer(arg);
+
+	leave_queue(code, (Datum) 0);
+	dlock_stats_waited(log->key, dlock_clock_now() - log->began,
+					   code == 0 && geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE);
 }
 
 /*
@@ -111,15 +126,6 @@ watch_deadlock(DeadlockWatch *watch, int64 now)
 	watch->next = now + CONFIRM_US;
 }
 
-/* The process that runs this transaction, or 0. */
-static int
-process_of(TransactionId xid)
-{
-	if (!TransactionIdIsValid(xid) || TransactionIdPrecedes(xid, TransactionXmin))
-		return 0;
-	return BackendXidGetPid(SubTransGetTopmostTransaction(xid));
-}
-
 /*
  * What keeps us waiting, for the deadlock check: the process that is using a
  * row or whose session the grant ends with, or else the owner of the lease.
@@ -140,7 +146,7 @@ find_blockers(const DlockRows *found, DlockOutlook *outlook)
 		if (row->is_ours)
 			blocker->pid = MyProcPid;
 		else if (TransactionIdIsValid(row->pending))
-			blocker->pid = process_of(row->pending);
+			blocker->pid = dlock_using_xid(row->pending);
 		else if (state->held)
 			blocker->pid = state->pid;
 		if (blocker->pid == 0 && state->held)
@@ -213,7 +219,7 @@ still_asking(const DlockRequest *request, const DlockTurn *turn,
 /* Try again and again until it is granted, refused, or the time is up. */
 static void
 wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
-			  DlockResult *result, int64 began, TimestampTz lock_deadline)
+			  DlockResult *result, DlockWaitLog *log, TimestampTz lock_deadline)
 {
 	DeadlockWatch watch = {0};
 	MemoryContext caller = CurrentMemoryContext;
@@ -223,7 +229,7 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 	DlockRows	found;
 
 	watch.pause = DeadlockTimeout * INT64CONST(1000);
-	watch.next = began + watch.pause;
+	watch.next = log->began + watch.pause;
 
 	for (;;)
 	{
@@ -267,6 +273,7 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 		find_blockers(&found, &outlook);
 		dlock_wait_publish(&outlook);
 		watch_deadlock(&watch, now);
+		dlock_waitlog_still(log, &found, now);
 
 		/* if we waited for any other lock meanwhile, that turned it off */
 		if (lock_deadline != 0 && !get_timeout_active(LOCK_TIMEOUT))
@@ -283,24 +290,30 @@ static void
 wait_for_turn(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 			  DlockResult *result)
 {
-	int64		began = dlock_clock_now();
+	DlockWaitLog log = {.key = key,.began = dlock_clock_now()};
 	TimestampTz lock_deadline = 0;
+	int64		now;
+	bool		granted;
 
-	PG_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
+	PG_ENSURE_ERROR_CLEANUP(give_up_turn, PointerGetDatum(&log));
 	{
 		dlock_wait_enter(key, DLOCK_WAIT_TURN, request->role, request->owner,
-						 request->priority, began, turn->until);
+						 request->priority, log.began, turn->until);
 		if (LockTimeout > 0)
 		{
 			lock_deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
 														LockTimeout);
 			enable_timeout_at(LOCK_TIMEOUT, lock_deadline);
 		}
-		wait_in_queue(key, request, turn, result, began, lock_deadline);
+		wait_in_queue(key, request, turn, result, &log, lock_deadline);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
+	PG_END_ENSURE_ERROR_CLEANUP(give_up_turn, PointerGetDatum(&log));
 
-	dlock_wait_leave(result->answer == DLOCK_IS_GRANTED);
+	granted = result->answer == DLOCK_IS_GRANTED;
+	dlock_wait_leave(granted);
+	now = dlock_clock_now();
+	dlock_stats_waited(key, now - log.began, !granted);
+	dlock_waitlog_end(&log, granted, now);
 
 	/* if it has fired already, keep the indicator, so that it is reported */
 	if (LockTimeout > 0)
@@ -322,8 +335,11 @@ dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 		DLOCK_NEVER : dlock_clock_now() + request->wait;
 	turn.behind = dlock_wait_others_first(&key, request->priority);
 	dlock_lock_try(&key, request, &turn, &found, result);
-	if (request->wait > 0 &&
-		(result->answer == DLOCK_IS_BUSY || result->answer == DLOCK_IS_ASKED))
+	if (result->answer == DLOCK_IS_GRANTED)
+		return;
+	if (request->wait == 0)
+		dlock_stats_busy(&key);
+	else if (result->answer != DLOCK_IS_REFUSED)
 		wait_for_turn(&key, request, &turn, result);
 }
 

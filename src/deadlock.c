@@ -32,6 +32,7 @@
 
 #include "deadlock.h"
 #include "lwlocks.h"
+#include "stats.h"
 #include "wait.h"
 
 typedef struct Search
@@ -181,11 +182,14 @@ dlock_deadlock_check(int64 believe_since, bool *suspected)
 	LWLockRelease(dlock_lwlock_deadlock());
 
 	if (*suspected && believe_since != 0)
+	{
+		dlock_stats_count(DLOCK_STAT_DEADLOCKS);
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
 				 errmsg("deadlock detected"),
 				 errdetail("%s", search.path.data),
 				 errhint("If you need several locks, always acquire them in the same order.")));
+	}
 
 	for (int i = 0; i < search.nsuspects; i++)
 		if (search.suspects[i] != MyProcPid)

@@ -24,6 +24,7 @@
 #include "funcs.h"
 #include "lock.h"
 #include "session_end.h"
+#include "stats.h"
 
 #define MAX_REASON	1024
 
@@ -207,6 +208,7 @@ dlock_funcs_fence(const char *key, int keylen, int64 version, Oid role)
 	if (result.answer == DLOCK_IS_HELD)
 		return;
 
+	dlock_stats_count(DLOCK_STAT_FENCE_REJECTED);
 	shown = pnstrdup(key, keylen);
 	ereport(ERROR,
 			(errcode(ERRCODE_DLOCK_FENCED),

@@ -29,11 +29,13 @@
 
 #include "clock.h"
 #include "database.h"
+#include "ends.h"
 #include "events.h"
 #include "guc.h"
 #include "lock.h"
 #include "session.h"
 #include "standby.h"
+#include "stats.h"
 #include "version.h"
 #include "wait.h"
 #include "write.h"
@@ -152,6 +154,7 @@ add_row(Try *try)
 	dlock_write_end_insert(&insertion, grant.version, grant.acquired_at);
 	granted(try->result, &grant);
 	dlock_xact_end_change(change, false, true, grant.expires_at);
+	dlock_xact_count_change(change, DLOCK_STAT_BIT(DLOCK_STAT_GRANTS));
 	try->wrote = DLOCK_WROTE_GRANT;
 	return true;
 }
@@ -181,6 +184,66 @@ renew(Try *try, DlockRow *row, int64 now, int change)
 	dlock_xact_want_reaper(now + ttl);
 	dlock_xact_end_change(change, false, false, now + ttl);
 	return ttl > old_ttl ? DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
+}
+
+/* A grant that is taken over or removed; it is not live unless preempted. */
+static uint32
+lost(DlockState *state, bool preempts, DlockEnd *how)
+{
+	if (preempts)
+	{
+		*how = DLOCK_END_PREEMPTED;
+		return DLOCK_STAT_BIT(DLOCK_STAT_PREEMPTED);
+	}
+	*how = state->gone ? DLOCK_END_SESSION_GONE : DLOCK_END_EXPIRED;
+	return DLOCK_STAT_BIT(DLOCK_STAT_EXPIRED);
+}
+
+/* Note what the commit of a change counts, and the grant that it ends. */
+static void
+record(Try *try, DlockVerdict verdict, int64 now, int change)
+{
+	const DlockRequest *request = try->request;
+	DlockState *state = &try->found->states[verdict.row];
+	bool		ends = false;
+	DlockEnd	how = DLOCK_END_RELEASED;
+	uint32		counts = 0;
+
+	switch (verdict.action)
+	{
+		case DLOCK_DO_GRANT:
+			counts = DLOCK_STAT_BIT(DLOCK_STAT_GRANTS);
+			ends = state->held;
+			if (ends)
+				counts |= lost(state, verdict.preempts, &how);
+			break;
+		case DLOCK_DO_RENEW:
+			counts = DLOCK_STAT_BIT(DLOCK_STAT_RENEWALS);
+			break;
+		case DLOCK_DO_CLEAR:
+			ends = true;
+			counts = DLOCK_STAT_BIT(DLOCK_STAT_RELEASES);
+			if (request->op == DLOCK_FORCE)
+			{
+				counts = DLOCK_STAT_BIT(DLOCK_STAT_FORCED);
+				how = DLOCK_END_FORCED;
+			}
+			else if (request->pid != 0)
+				how = DLOCK_END_DISCONNECTED;
+			break;
+		case DLOCK_DO_REMOVE:
+			ends = verdict.answer == DLOCK_IS_EXPIRED;
+			if (ends)
+				counts = lost(state, false, &how);
+			break;
+		case DLOCK_DO_PIN:
+		case DLOCK_DO_NOTHING:
+			return;
+	}
+	dlock_xact_count_change(change, counts);
+	if (ends)
+		dlock_ends_note(&try->store, try->key, try->found->rows[verdict.row].tuple,
+						state, how, request->role, now);
 }
 
 /* Step 5 for a row that we have locked. */
@@ -257,6 +320,7 @@ change_row(Try *try, DlockVerdict verdict)
 	if (verdict.action != DLOCK_DO_NOTHING && verdict.action != locked_for)
 		return false;			/* needs another lock */
 	try->result->answer = verdict.answer;
+	record(try, verdict, now, change);
 	try->wrote = apply(try, row, verdict.action, now, change);
 	if (verdict.preempts)
 		dlock_event_forced(pnstrdup(try->key->data, try->key->len), state->version,

@@ -41,6 +41,7 @@
 
 #include "clock.h"
 #include "database.h"
+#include "ends.h"
 #include "events.h"
 #include "guc.h"
 #include "lock.h"
@@ -110,6 +111,7 @@ notify_expired(const Expired *expired, int n)
 		return;
 
 	StartTransactionCommand();
+	dlock_ends_log_deferred();
 	for (int i = 0; i < n; i++)
 		dlock_event_expired(expired[i].key, expired[i].version);
 	CommitTransactionCommand();
@@ -270,6 +272,7 @@ dlock_reaper_main(Datum arg)
 	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_deferrable", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	pgstat_report_appname("dlock reaper");
+	dlock_ends_defer();
 
 	notify_asked(db);
 	if (dlock_reap_interval > 0 && dlock_clock_now() >= db->progress.not_before)

@@ -16,10 +16,12 @@
 #include "storage/shmem.h"
 
 #include "clock.h"
+#include "contended.h"
 #include "database.h"
 #include "hint.h"
 #include "lwlocks.h"
 #include "shmem.h"
+#include "stats.h"
 #include "wait.h"
 
 static shmem_request_hook_type prev_shmem_request = NULL;
@@ -36,6 +38,8 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(dlock_hint_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_database_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_wait_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_stats_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_contended_shmem_size()));
 	dlock_lwlocks_request();
 }
 
@@ -51,6 +55,8 @@ startup(void)
 	dlock_hint_shmem_init();
 	dlock_database_shmem_init();
 	dlock_wait_shmem_init();
+	dlock_stats_shmem_init();
+	dlock_contended_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	attached = true;
 }

@@ -12,11 +12,9 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_authid.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -29,6 +27,7 @@
 #include "row.h"
 #include "scan.h"
 #include "shmem.h"
+#include "shown.h"
 #include "store.h"
 #include "wait.h"
 
@@ -46,43 +45,6 @@ typedef struct Show
 	MemoryContext per_row;
 	DlockWaiter asking;
 } Show;
-
-/* Only members of the role see owner and value. */
-static bool
-may_see(bool sees_all, Oid role)
-{
-	return sees_all || has_privs_of_role(GetUserId(), role);
-}
-
-static bool
-sees_all_stats(void)
-{
-	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-}
-
-/*
- * The script of an older version knows only the first columns.  That of a newer
- * version may have columns that this library cannot fill.
- */
-static void
-check_columns(const ReturnSetInfo *rsinfo, int known)
-{
-	if (rsinfo->setDesc->natts > known)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the library of dlock is older than the extension in this database"),
-				 errdetail("The library is version %s.", DLOCK_VERSION),
-				 errhint("Install the library of the extension's version and restart the server.")));
-}
-
-static Datum
-interval_datum(int64 us)
-{
-	Interval   *span = palloc0(sizeof(Interval));
-
-	span->time = us;
-	return IntervalPGetDatum(span);
-}
 
 static bool
 show_row(const DlockStore *store, HeapTuple tuple, void *arg)
@@ -105,7 +67,7 @@ show_row(const DlockStore *store, HeapTuple tuple, void *arg)
 	if (dlock_fsm_is_live(&state, show->now))
 	{
 		dlock_row_grant(store->heap, tuple, &grant);
-		hidden = !may_see(show->sees_all, grant.role);
+		hidden = !dlock_shown_may_see(show->sees_all, grant.role);
 		state.asked = dlock_wait_asked(&key, grant.version, &show->asking);
 
 		values[n++] = PointerGetDatum(cstring_to_text_with_len(key.data, key.len));
@@ -122,14 +84,14 @@ show_row(const DlockStore *store, HeapTuple tuple, void *arg)
 		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.acquired_at));
 		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.refreshed_at));
 		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.expires_at));
-		values[n++] = interval_datum(Min(state.expires - show->now, grant.ttl));
-		values[n++] = interval_datum(grant.ttl);
+		values[n++] = dlock_shown_interval(Min(state.expires - show->now, grant.ttl));
+		values[n++] = dlock_shown_interval(grant.ttl);
 		isnull[n] = grant.pid == 0;
 		values[n++] = Int32GetDatum(grant.pid);
 		if (state.asked)
 		{
 			isnull[n] = !show->asking.has_owner ||
-				!may_see(show->sees_all, show->asking.role);
+				!dlock_shown_may_see(show->sees_all, show->asking.role);
 			values[n] = isnull[n] ? (Datum) 0 : CStringGetTextDatum(show->asking.owner);
 			n++;
 			values[n++] = Int32GetDatum(show->asking.priority);
@@ -166,9 +128,9 @@ dlock_locks_shown(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 
 	show.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	check_columns(show.rsinfo, LOCK_COLUMNS);
+	dlock_shown_check_columns(show.rsinfo, LOCK_COLUMNS);
 	show.now = dlock_clock_now();
-	show.sees_all = sees_all_stats();
+	show.sees_all = dlock_shown_sees_all();
 	show.per_row = AllocSetContextCreate(CurrentMemoryContext, "dlock row",
 										 ALLOCSET_DEFAULT_SIZES);
 
@@ -202,13 +164,13 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	DlockWaiter *waiters;
 	int			nwaiters;
-	bool		sees_all = sees_all_stats();
+	bool		sees_all = dlock_shown_sees_all();
 
 	dlock_shmem_require();
 	PreventCommandIfParallelMode("dlock_waiters");
 	InitMaterializedSRF(fcinfo, 0);
 
-	check_columns(rsinfo, WAITER_COLUMNS);
+	dlock_shown_check_columns(rsinfo, WAITER_COLUMNS);
 	waiters = dlock_wait_copy_all(&nwaiters);
 	for (int i = 0; i < nwaiters; i++)
 	{
@@ -222,7 +184,7 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 
 		values[0] = CStringGetTextDatum(waiter->key);
 		values[1] = Int32GetDatum(waiter->pid);
-		isnull[2] = !waiter->has_owner || !may_see(sees_all, waiter->role);
+		isnull[2] = !waiter->has_owner || !dlock_shown_may_see(sees_all, waiter->role);
 		values[2] = isnull[2] ? (Datum) 0 : CStringGetTextDatum(waiter->owner);
 		isnull[3] = !in_line;
 		values[3] = Int32GetDatum(waiter->priority);

@@ -41,6 +41,7 @@
 #include "compat.h"
 #include "database.h"
 #include "lwlocks.h"
+#include "stats.h"
 #include "wait.h"
 
 typedef struct DlockQueue
@@ -368,7 +369,10 @@ dlock_wait_publish(const DlockOutlook *outlook)
 	LWLockRelease(bucket_lock(me->hash));
 
 	if (announce)
+	{
+		dlock_stats_count(DLOCK_STAT_ASKED);
 		dlock_database_want_announcement();
+	}
 }
 
 /*
@@ -459,6 +463,29 @@ dlock_wait_copy_all(int *n)
 	for (int i = DLOCK_BUCKETS - 1; i >= 0; i--)
 		LWLockRelease(dlock_lwlock_bucket(i));
 	return copy;
+}
+
+/* How many wait for their turn in this database. */
+int
+dlock_wait_count(void)
+{
+	int			n = 0;
+
+	for (int i = 0; i < DLOCK_BUCKETS; i++)
+	{
+		dlist_iter	iter;
+
+		LWLockAcquire(dlock_lwlock_bucket(i), LW_SHARED);
+		dlist_foreach(iter, &queue->buckets[i])
+		{
+			DlockWaiter *waiter = dlist_container(DlockWaiter, node, iter.cur);
+
+			if (waiter->kind == DLOCK_WAIT_TURN && waiter->dboid == MyDatabaseId)
+				n++;
+		}
+		LWLockRelease(dlock_lwlock_bucket(i));
+	}
+	return n;
 }
 
 /* One request to yield that has not been announced yet; false if none. */

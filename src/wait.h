@@ -113,6 +113,7 @@ extern bool dlock_wait_any(void);
 extern bool dlock_wait_asked(const DlockKey *key, int64 version,
 							 DlockWaiter *requestor);
 extern DlockWaiter *dlock_wait_copy_all(int *n);
+extern int	dlock_wait_count(void);
 extern bool dlock_wait_take_announcement(Oid dboid, DlockWaiter *waiter);
 extern void dlock_wait_wake_pid(int pid);
 extern void dlock_wait_withdraw(void);

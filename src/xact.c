@@ -22,7 +22,7 @@
  * Every key that a transaction is about to change is noted first, so that its
  * waiters are woken at the end, however the transaction ends.  When the
  * callbacks for COMMIT and ABORT run, the outcome is visible to all processes
- * and nothing may fail, so they only set latches.
+ * and nothing may fail, so they only set latches, count and log.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,9 +36,11 @@
 
 #include "clock.h"
 #include "database.h"
+#include "ends.h"
 #include "guc.h"
 #include "session.h"
 #include "standby.h"
+#include "stats.h"
 #include "wait.h"
 #include "xact.h"
 
@@ -60,6 +62,7 @@ typedef struct Noted
 {
 	DlockChange change;
 	SubTransactionId subid;
+	uint32		counts;			/* DLOCK_STAT_BITs, for the commit */
 } Noted;
 
 static Noted *changes = NULL;
@@ -75,6 +78,7 @@ dlock_xact_enter(void)
 	if (!xact.touched)
 	{
 		xact.touched = true;
+		dlock_stats_attach();
 		xact.had_xid = TransactionIdIsValid(GetTopTransactionIdIfAny());
 		xact.wal_first = pgWalUsage.wal_records;
 	}
@@ -125,6 +129,17 @@ dlock_xact_cancel_change(int change)
 	nchanges = change;
 }
 
+/*
+ * What the commit of this change counts.  Unless the change is of a row that was
+ * not there before, call this before the next function, which may merge it with
+ * the change before.
+ */
+void
+dlock_xact_count_change(int change, uint32 counts)
+{
+	changes[change].counts = counts;
+}
+
 /* What the change was, and so what its commit means to waiters. */
 void
 dlock_xact_end_change(int change, bool wakes_turn, bool wakes_change,
@@ -137,8 +152,18 @@ dlock_xact_end_change(int change, bool wakes_turn, bool wakes_change,
 	this->change.expires = expires;
 
 	/* a trigger may fence the same key for every row: note it once */
-	if (change > 0 && memcmp(this, this - 1, sizeof(Noted)) == 0)
+	if (change > 0 && this->counts == 0 &&
+		memcmp(this, this - 1, sizeof(Noted)) == 0)
 		dlock_xact_cancel_change(change);
+}
+
+static void
+count_changes(void)
+{
+	for (int i = 0; i < nchanges; i++)
+		if (changes[i].counts != 0)
+			dlock_stats_count_set(changes[i].counts);
+	dlock_ends_count();
 }
 
 /* Wake those that wait for the keys changed from the given one on. */
@@ -233,7 +258,10 @@ static void
 at_end(bool committed)
 {
 	restore_synchronous_commit();
+	if (committed)
+		count_changes();
 	wake_waiters(0, !committed);
+	dlock_ends_at_end(committed);
 	dlock_session_at_end(committed);
 	if (committed && xact.due != 0)
 		dlock_database_want_reaper(xact.due);
@@ -285,6 +313,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
+	dlock_ends_at_abort_sub(mySubid);
 
 	/* the changes of this subtransaction and its children come last */
 	while (first > 0 && changes[first - 1].subid >= mySubid)
