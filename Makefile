@@ -26,6 +26,10 @@ OBJS = \
 	src/launcher.o \
 	src/lock.o \
 	src/lwlocks.o \
+	src/policy.o \
+	src/policy_funcs.o \
+	src/quota.o \
+	src/range.o \
 	src/reaper.o \
 	src/role.o \
 	src/row.o \

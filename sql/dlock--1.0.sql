@@ -333,3 +333,69 @@ AS 'MODULE_PATHNAME', 'dlock_stats_reset'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION dlock_stats_reset() FROM PUBLIC;
 COMMENT ON FUNCTION dlock_stats_reset IS 'set the statistics of this database to zero';
+
+-- What a role may do with keys of a prefix: src/policy.c, which depends on the
+-- columns and their order. Role 0 is everybody.
+CREATE TABLE dlock.policies (
+	prefix text COLLATE "C" NOT NULL,
+	role regrole NOT NULL,
+	allow boolean NOT NULL,
+	max_ttl interval,
+	max_priority integer,
+	max_locks integer,
+	CONSTRAINT policies_pkey PRIMARY KEY (prefix, role)
+) USING heap;
+COMMENT ON TABLE dlock.policies IS
+	'what roles may do with keys of a prefix; change it with dlock_policy and dlock_policy_drop';
+COMMENT ON COLUMN dlock.policies.role IS '0 for everybody';
+REVOKE ALL ON TABLE dlock.policies FROM PUBLIC;
+SELECT pg_catalog.pg_extension_config_dump('dlock.policies', '');
+
+CREATE FUNCTION dlock.policies_changed() RETURNS trigger
+AS 'MODULE_PATHNAME', 'dlock_policies_changed'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock.policies_changed() FROM PUBLIC;
+COMMENT ON FUNCTION dlock.policies_changed IS
+	'makes all backends read dlock.policies again';
+CREATE TRIGGER policies_changed
+	AFTER INSERT OR UPDATE OR DELETE ON dlock.policies
+	FOR EACH ROW EXECUTE FUNCTION dlock.policies_changed();
+CREATE TRIGGER policies_truncated
+	AFTER TRUNCATE ON dlock.policies
+	FOR EACH STATEMENT EXECUTE FUNCTION dlock.policies_changed();
+ALTER TABLE dlock.policies ENABLE ALWAYS TRIGGER policies_changed;
+ALTER TABLE dlock.policies ENABLE ALWAYS TRIGGER policies_truncated;
+
+CREATE FUNCTION dlock_policy(
+	prefix text,
+	role regrole,
+	allow boolean DEFAULT true,
+	max_ttl interval DEFAULT NULL,
+	max_priority integer DEFAULT NULL,
+	max_locks integer DEFAULT NULL
+) RETURNS void
+AS 'MODULE_PATHNAME', 'dlock_policy'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock_policy(text, regrole, boolean, interval, integer, integer) FROM PUBLIC;
+COMMENT ON FUNCTION dlock_policy IS
+	'set what a role (NULL: every role) may do with keys that begin with a prefix';
+
+CREATE FUNCTION dlock_policy_drop(
+	prefix text,
+	role regrole
+) RETURNS boolean
+AS 'MODULE_PATHNAME', 'dlock_policy_drop'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock_policy_drop(text, regrole) FROM PUBLIC;
+COMMENT ON FUNCTION dlock_policy_drop IS
+	'remove the policy of a prefix and a role; returns whether there was one';
+
+CREATE VIEW dlock_policies AS
+	SELECT p.prefix,
+		   CASE WHEN p.role::pg_catalog.oid OPERATOR(pg_catalog.<>) 0::pg_catalog.oid
+				THEN p.role END AS role,
+		   p.allow, p.max_ttl, p.max_priority, p.max_locks
+	  FROM dlock.policies p;
+COMMENT ON VIEW dlock_policies IS
+	'what roles may do with keys of a prefix; role null means every role';
+GRANT SELECT ON dlock_policies TO PUBLIC;

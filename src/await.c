@@ -27,6 +27,7 @@
 #include "await.h"
 #include "clock.h"
 #include "deadlock.h"
+#include "policy.h"
 #include "session.h"
 #include "stats.h"
 #include "using.h"
@@ -320,7 +321,18 @@ wait_for_turn(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 		disable_timeout(LOCK_TIMEOUT, true);
 }
 
-/* Try once, and wait for the turn if the request may. */
+static void
+check_policy(const DlockRequest *request)
+{
+	dlock_policy_check_request(request->key, request->keylen, request->role,
+							   request->ttl, request->priority);
+}
+
+/*
+ * Try once, and wait for the turn if the request may.  What the policies say at
+ * the grant counts, and they may have changed since the request, more so if it
+ * had to wait.
+ */
 void
 dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 {
@@ -328,6 +340,7 @@ dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 	DlockKey	key;
 	DlockRows	found;
 
+	check_policy(request);
 	dlock_key_set(&key, request->key, request->keylen);
 	if (request->session)
 		dlock_session_prepare();
@@ -335,12 +348,16 @@ dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 		DLOCK_NEVER : dlock_clock_now() + request->wait;
 	turn.behind = dlock_wait_others_first(&key, request->priority);
 	dlock_lock_try(&key, request, &turn, &found, result);
-	if (result->answer == DLOCK_IS_GRANTED)
-		return;
-	if (request->wait == 0)
+	if (result->answer != DLOCK_IS_GRANTED && request->wait == 0)
 		dlock_stats_busy(&key);
-	else if (result->answer != DLOCK_IS_REFUSED)
+	else if (result->answer == DLOCK_IS_BUSY || result->answer == DLOCK_IS_ASKED)
 		wait_for_turn(&key, request, &turn, result);
+
+	if (result->answer == DLOCK_IS_GRANTED && !result->renewed)
+	{
+		check_policy(request);
+		dlock_policy_check_grant(request->key, request->keylen, request->role);
+	}
 }
 
 /* Look again and again until the version differs or the time is up. */

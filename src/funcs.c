@@ -23,6 +23,7 @@
 #include "events.h"
 #include "funcs.h"
 #include "lock.h"
+#include "policy.h"
 #include "session_end.h"
 #include "stats.h"
 
@@ -126,6 +127,9 @@ dlock_refresh(PG_FUNCTION_ARGS)
 	dlock_args_key(fcinfo, &request);
 	request.ttl = dlock_args_ttl(fcinfo, 2);
 	dlock_args_claim(fcinfo, 1, 3, &request);
+	if (request.ttl != 0)
+		dlock_policy_check_request(request.key, request.keylen, request.role,
+								   request.ttl, DLOCK_NO_PRIORITY);
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer != DLOCK_IS_HELD)

@@ -167,6 +167,8 @@ renew(Try *try, DlockRow *row, int64 now, int change)
 	int64		old_ttl = dlock_row_ttl(row->tuple);
 	int64		ttl = request->ttl != 0 ? request->ttl : old_ttl;
 
+	try->result->renewed = true;
+
 	if (request->op == DLOCK_ACQUIRE)
 	{
 		DlockGrant	grant;
@@ -353,6 +355,7 @@ look(Try *try)
 	try->result->answer = verdict.answer;
 	try->result->version = 0;
 	try->result->expires = 0;
+	try->result->renewed = false;
 	if (verdict.row != DLOCK_NO_ROW)
 	{
 		try->result->version = found->states[verdict.row].version;

@@ -16,6 +16,7 @@ typedef struct DlockResult
 	DlockAnswer answer;
 	int64		version;		/* of the grant that the answer is about */
 	int64		expires;		/* its expiry, lease time */
+	bool		renewed;		/* granted, and it was ours before */
 } DlockResult;
 
 extern void dlock_lock_try(const DlockKey *key, const DlockRequest *request,

@@ -22,6 +22,7 @@ extern LWLock *dlock_lwlock_deadlock(void);
 extern LWLock *dlock_lwlock_partition(uint64 hash);
 extern LWLock *dlock_lwlock_bucket(int bucket);
 extern LWLock *dlock_lwlock_stats(void);
+extern LWLock *dlock_lwlock_quota(void);
 extern LWLock *dlock_lwlock_contended(int set);
 
 #endif							/* DLOCK_LWLOCKS_H */

@@ -76,7 +76,7 @@ typedef struct Expired
 } Expired;
 
 static bool
-collect(const DlockStore *store, HeapTuple tuple, void *arg)
+collect(const DlockStore *store, HeapTuple tuple, DlockSeen seen, void *arg)
 {
 	Batch	   *batch = arg;
 	MemoryContext caller = MemoryContextSwitchTo(batch->per_row);
@@ -84,6 +84,11 @@ collect(const DlockStore *store, HeapTuple tuple, void *arg)
 	DlockState	state;
 	int64		falls_due;
 
+	if (seen != DLOCK_SEEN_COMMITTED)
+	{
+		MemoryContextSwitchTo(caller);
+		return true;
+	}
 	MemoryContextReset(batch->per_row);
 	memset(&state, 0, sizeof(state));
 	dlock_row_key(tuple, &key);

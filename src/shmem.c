@@ -20,6 +20,7 @@
 #include "database.h"
 #include "hint.h"
 #include "lwlocks.h"
+#include "quota.h"
 #include "shmem.h"
 #include "stats.h"
 #include "wait.h"
@@ -40,6 +41,7 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(dlock_wait_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_stats_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_contended_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_quota_shmem_size()));
 	dlock_lwlocks_request();
 }
 
@@ -57,6 +59,7 @@ startup(void)
 	dlock_wait_shmem_init();
 	dlock_stats_shmem_init();
 	dlock_contended_shmem_init();
+	dlock_quota_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	attached = true;
 }

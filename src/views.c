@@ -47,7 +47,7 @@ typedef struct Show
 } Show;
 
 static bool
-show_row(const DlockStore *store, HeapTuple tuple, void *arg)
+show_row(const DlockStore *store, HeapTuple tuple, DlockSeen seen, void *arg)
 {
 	Show	   *show = arg;
 	MemoryContext caller = MemoryContextSwitchTo(show->per_row);
