@@ -5,6 +5,7 @@ EXTVERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" dlock.control
 
 MODULE_big = dlock
 OBJS = \
+	src/all.o \
 	src/args.o \
 	src/await.o \
 	src/clock.o \
@@ -17,6 +18,7 @@ OBJS = \
 	src/find.o \
 	src/fsm.o \
 	src/funcs.o \
+	src/grant.o \
 	src/guc.o \
 	src/health.o \
 	src/hint.o \
@@ -26,11 +28,13 @@ OBJS = \
 	src/launcher.o \
 	src/lock.o \
 	src/lwlocks.o \
+	src/places.o \
 	src/policy.o \
 	src/policy_funcs.o \
 	src/quota.o \
 	src/range.o \
 	src/reaper.o \
+	src/record.o \
 	src/role.o \
 	src/row.o \
 	src/scan.o \

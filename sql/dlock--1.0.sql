@@ -36,17 +36,21 @@ $$;
 -- width, which are never null, then the key, then the others.
 CREATE TABLE dlock.locks (
 	run bigint NOT NULL,
+	slot bigint NOT NULL,
 	ttl bigint NOT NULL,
 	cleanup bigint NOT NULL,
+	at_least integer NOT NULL,
+	delay integer NOT NULL,
 	role regrole NOT NULL,
 	priority integer NOT NULL,
+	slots integer NOT NULL,
+	lazy boolean NOT NULL,
+	held boolean NOT NULL,
 	version bigint NOT NULL,
 	acquired_at timestamptz NOT NULL,
 	refreshed_at timestamptz NOT NULL,
 	expires_at timestamptz NOT NULL,
 	pid integer NOT NULL,
-	held boolean NOT NULL,
-	slot smallint NOT NULL,
 	key text COLLATE "C" NOT NULL,
 	owner text COLLATE "C",
 	value text,
@@ -69,13 +73,17 @@ ALTER TABLE dlock.locks ALTER COLUMN key SET STORAGE PLAIN;
 ALTER TABLE dlock.locks ALTER COLUMN owner SET STORAGE MAIN;
 
 COMMENT ON TABLE dlock.locks IS
-	'one row for each key that is or was locked; read it through the view dlock_locks, change it only through the functions';
+	'one row for each key that is or was locked, and one for each place of a key; read it through the view dlock_locks, change it only through the functions';
 COMMENT ON COLUMN dlock.locks.run IS
 	'the run of the server that wrote the times, which are valid only in that run';
-COMMENT ON COLUMN dlock.locks.ttl IS 'microseconds';
+COMMENT ON COLUMN dlock.locks.slot IS
+	'0 for the exclusive grant; a place of a key that several may hold has a number of its own';
+COMMENT ON COLUMN dlock.locks.ttl IS 'microseconds; of a row that is not held, how long others stay out';
 COMMENT ON COLUMN dlock.locks.cleanup IS 'microseconds';
+COMMENT ON COLUMN dlock.locks.at_least IS 'milliseconds';
+COMMENT ON COLUMN dlock.locks.delay IS 'milliseconds';
+COMMENT ON COLUMN dlock.locks.slots IS 'how many may hold the key at once: 1, a number, or 0 for any number';
 COMMENT ON COLUMN dlock.locks.pid IS 'the session that the grant ends with, or 0';
-COMMENT ON COLUMN dlock.locks.slot IS '0 for the exclusive grant';
 
 -- The functions of the extension write to the table without firing triggers.
 -- The apply worker of a subscription fires those that are enabled ALWAYS.
@@ -116,12 +124,31 @@ CREATE FUNCTION dlock_acquire(
 	priority integer DEFAULT 0,
 	cleanup interval DEFAULT '0',
 	force boolean DEFAULT false,
-	session boolean DEFAULT false
+	session boolean DEFAULT false,
+	slots integer DEFAULT 1,
+	at_least interval DEFAULT '0',
+	delay interval DEFAULT '0',
+	lazy boolean DEFAULT false
 ) RETURNS bigint
 AS 'MODULE_PATHNAME', 'dlock_acquire'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_acquire IS
 	'acquire a lock; returns the version of the grant, or NULL if the lock is busy';
+
+CREATE FUNCTION dlock_acquire_all(
+	keys text[],
+	ttl interval DEFAULT NULL,
+	owner text DEFAULT NULL,
+	value text DEFAULT NULL,
+	wait interval DEFAULT '0',
+	priority integer DEFAULT 0,
+	session boolean DEFAULT false,
+	slots integer[] DEFAULT NULL
+) RETURNS bigint[]
+AS 'MODULE_PATHNAME', 'dlock_acquire_all'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_acquire_all IS
+	'acquire all of several locks or none; returns the versions of the grants, or NULL if a lock is busy';
 
 CREATE PROCEDURE dlock_lock(
 	key text,
@@ -133,6 +160,10 @@ CREATE PROCEDURE dlock_lock(
 	cleanup interval DEFAULT '0',
 	force boolean DEFAULT false,
 	session boolean DEFAULT false,
+	slots integer DEFAULT 1,
+	at_least interval DEFAULT '0',
+	delay interval DEFAULT '0',
+	lazy boolean DEFAULT false,
 	INOUT version bigint DEFAULT NULL
 )
 AS 'MODULE_PATHNAME', 'dlock_lock'
@@ -154,7 +185,8 @@ CREATE FUNCTION dlock_refresh(
 	key text,
 	version bigint DEFAULT NULL,
 	ttl interval DEFAULT NULL,
-	owner text DEFAULT NULL
+	owner text DEFAULT NULL,
+	value text DEFAULT NULL
 ) RETURNS timestamptz
 AS 'MODULE_PATHNAME', 'dlock_refresh'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
@@ -204,13 +236,14 @@ COMMENT ON FUNCTION dlock_fence_trigger IS
 
 CREATE FUNCTION dlock_force_release(
 	key text,
-	reason text
+	reason text,
+	version bigint DEFAULT NULL
 ) RETURNS bigint
 AS 'MODULE_PATHNAME', 'dlock_force_release'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION dlock_force_release(text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dlock_force_release(text, text, bigint) FROM PUBLIC;
 COMMENT ON FUNCTION dlock_force_release IS
-	'take a lock away from its holder; returns the version that was taken, or NULL if the lock is free';
+	'take a lock away from its holder, or from all of several; returns the highest version that was taken, or NULL if the lock is free';
 
 CREATE FUNCTION dlock_locks_shown(
 	OUT key text,
@@ -226,6 +259,7 @@ CREATE FUNCTION dlock_locks_shown(
 	OUT remaining interval,
 	OUT ttl interval,
 	OUT pid integer,
+	OUT slots integer,
 	OUT requestor_owner text,
 	OUT requestor_priority integer,
 	OUT requestor_since timestamptz,
@@ -245,6 +279,7 @@ CREATE FUNCTION dlock_waiters_shown(
 	OUT pid integer,
 	OUT owner text,
 	OUT priority integer,
+	OUT slots integer,
 	OUT "position" integer,
 	OUT since timestamptz,
 	OUT until timestamptz

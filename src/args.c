@@ -16,8 +16,10 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
 #include "common/int.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
@@ -29,7 +31,7 @@
 #include "key.h"
 #include "shmem.h"
 
-#define MAX_VALUE		(64 * 1024)
+#define MAX_SLOTS		10000
 
 /* of a wait, a cleanup or a timeout; NULL waits for longer */
 #define MAX_SPAN_DAYS	36500
@@ -158,6 +160,28 @@ interval_us(const Interval *span, const char *name)
 	return us;
 }
 
+/* 1: exclusive, N: one of so many places, NULL: shared. */
+static int32
+check_slots(int32 slots)
+{
+	if (slots < 1 || slots > MAX_SLOTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("slots must be between 1 and %d", MAX_SLOTS),
+				 errhint("Pass 1 for an exclusive lock, or NULL for a shared lock.")));
+	return slots == 1 ? DLOCK_EXCLUSIVE : slots;
+}
+
+static int32
+get_slots(FunctionCallInfo fcinfo, int argno)
+{
+	if (!is_known(fcinfo, argno))
+		return DLOCK_EXCLUSIVE;
+	if (PG_ARGISNULL(argno))
+		return DLOCK_SHARED;
+	return check_slots(PG_GETARG_INT32(argno));
+}
+
 /* A TTL that was given, or 0. */
 int64
 dlock_args_ttl(FunctionCallInfo fcinfo, int argno)
@@ -272,20 +296,113 @@ dlock_args_claim(FunctionCallInfo fcinfo, int version_arg, int owner_arg,
 				 errhint("Pass the version that dlock_acquire returned, or the owner that was passed to it.")));
 }
 
-/* The arguments that dlock_acquire and dlock_lock share. */
-void
-dlock_args_acquire(FunctionCallInfo fcinfo, DlockRequest *request)
+/* How the grant ends. */
+static void
+get_ending(FunctionCallInfo fcinfo, DlockRequest *request)
+{
+	request->at_least = dlock_args_span(fcinfo, 10, "at_least");
+	request->delay = dlock_args_span(fcinfo, 11, "delay");
+	request->lazy = get_flag(fcinfo, 12, "lazy");
+	if (request->at_least > request->ttl)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("at_least must not be longer than ttl"),
+				 errhint("Use a longer TTL.")));
+	if (request->delay > (int64) dlock_max_ttl * 1000)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("delay exceeds \"dlock.max_ttl\""),
+				 errdetail("\"dlock.max_ttl\" is %s.",
+						   GetConfigOptionByName("dlock.max_ttl", NULL, false))));
+	if (request->lazy && request->delay > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lazy and delay cannot be combined"),
+				 errdetail("A lazy lock goes to the next one who wants it, without a delay.")));
+}
+
+/* What every acquire needs besides its key. */
+static void
+get_terms(FunctionCallInfo fcinfo, DlockRequest *request)
 {
 	request->op = DLOCK_ACQUIRE;
-	dlock_args_key(fcinfo, request);
 	request->ttl = dlock_args_ttl(fcinfo, 1);
 	if (request->ttl == 0)
 		request->ttl = (int64) Min(dlock_default_ttl, dlock_max_ttl) * 1000;
 	dlock_args_claim(fcinfo, DLOCK_NO_ARG, 2, request);
-	request->value = dlock_args_text(fcinfo, 3, "value", MAX_VALUE);
+	request->slot = request->owner == NULL ? 0 :
+		dlock_key_owner_slot(request->role, request->owner);
+	request->value = dlock_args_text(fcinfo, 3, "value", DLOCK_MAX_VALUE);
 	request->wait = dlock_args_wait(fcinfo, 4, "wait");
 	request->priority = get_priority(fcinfo, 5);
+}
+
+/* The arguments that dlock_acquire and dlock_lock share. */
+void
+dlock_args_acquire(FunctionCallInfo fcinfo, DlockRequest *request)
+{
+	dlock_args_key(fcinfo, request);
+	get_terms(fcinfo, request);
 	request->cleanup = dlock_args_span(fcinfo, 6, "cleanup");
 	request->force = get_flag(fcinfo, 7, "force");
 	request->session = get_flag(fcinfo, 8, "session");
+	request->slots = get_slots(fcinfo, 9);
+	get_ending(fcinfo, request);
+}
+
+/*
+ * The arguments of dlock_acquire_all: a request for each key, in the order of
+ * the caller.
+ */
+DlockRequest *
+dlock_args_acquire_all(FunctionCallInfo fcinfo, int *nkeys)
+{
+	DlockRequest terms = {0};
+	DlockRequest *requests;
+	Datum	   *keys;
+	Datum	   *slots = NULL;
+	bool	   *isnull;
+	bool	   *slotnull = NULL;
+	int			nslots = 0;
+
+	if (PG_ARGISNULL(0))
+		dlock_args_null("keys");
+	get_terms(fcinfo, &terms);
+	terms.session = get_flag(fcinfo, 6, "session");
+	terms.slots = DLOCK_EXCLUSIVE;
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT,
+					  &keys, &isnull, nkeys);
+	if (*nkeys == 0 || *nkeys > DLOCK_MAX_KEYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("keys must have between 1 and %d elements", DLOCK_MAX_KEYS),
+				 errdetail("It has %d.", *nkeys)));
+	if (is_given(fcinfo, 7))
+	{
+		deconstruct_array(PG_GETARG_ARRAYTYPE_P(7), INT4OID, sizeof(int32), true,
+						  TYPALIGN_INT, &slots, &slotnull, &nslots);
+		if (nslots != *nkeys)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("slots must have as many elements as keys"),
+					 errdetail("It has %d, and keys has %d.", nslots, *nkeys)));
+	}
+
+	requests = palloc(*nkeys * sizeof(DlockRequest));
+	for (int i = 0; i < *nkeys; i++)
+	{
+		text	   *key;
+
+		requests[i] = terms;
+		if (isnull[i])
+			dlock_args_null("key");
+		key = DatumGetTextPP(keys[i]);
+		requests[i].key = VARDATA_ANY(key);
+		requests[i].keylen = VARSIZE_ANY_EXHDR(key);
+		dlock_args_check_key(requests[i].key, requests[i].keylen);
+		if (slots != NULL)
+			requests[i].slots = slotnull[i] ? DLOCK_SHARED :
+				check_slots(DatumGetInt32(slots[i]));
+	}
+	return requests;
 }

@@ -14,6 +14,11 @@
 
 #define DLOCK_NO_ARG	(-1)
 
+#define DLOCK_MAX_VALUE	(64 * 1024)
+
+/* of dlock_acquire_all */
+#define DLOCK_MAX_KEYS	1000
+
 extern void dlock_args_require_primary(const char *what);
 extern void dlock_args_prevent_read_only(const char *what);
 
@@ -30,5 +35,6 @@ extern int64 dlock_args_wait(FunctionCallInfo fcinfo, int argno,
 extern void dlock_args_claim(FunctionCallInfo fcinfo, int version_arg,
 							 int owner_arg, DlockRequest *request);
 extern void dlock_args_acquire(FunctionCallInfo fcinfo, DlockRequest *request);
+extern DlockRequest *dlock_args_acquire_all(FunctionCallInfo fcinfo, int *nkeys);
 
 #endif							/* DLOCK_ARGS_H */

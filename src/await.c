@@ -27,6 +27,7 @@
 #include "await.h"
 #include "clock.h"
 #include "deadlock.h"
+#include "lock.h"
 #include "policy.h"
 #include "session.h"
 #include "stats.h"
@@ -37,7 +38,7 @@
 static void
 leave_queue(int code, Datum arg)
 {
-	dlock_wait_leave(false);
+	dlock_wait_leave(true);
 	if (LockTimeout > 0)
 		disable_timeout(LOCK_TIMEOUT, true);
 }
@@ -132,15 +133,22 @@ watch_deadlock(DeadlockWatch *watch, int64 now)
  * row or whose session the grant ends with, or else the owner of the lease.
  */
 static void
-find_blockers(const DlockRows *found, DlockOutlook *outlook)
+find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
+			  DlockOutlook *outlook)
 {
+	outlook->must_end = dlock_fsm_must_end(found->states, found->n, request, now);
+	outlook->nblockers_all = 0;
 	outlook->nblockers = 0;
-	for (int i = 0; i < found->n && outlook->nblockers < DLOCK_MAX_BLOCKERS; i++)
+	for (int i = 0; i < found->n; i++)
 	{
 		const DlockState *state = &found->states[i];
 		const DlockRow *row = &found->rows[i];
-		DlockBlocker *blocker = &outlook->blockers[outlook->nblockers++];
+		DlockBlocker *blocker;
 
+		if (!dlock_fsm_blocks(state, request, now) ||
+			outlook->nblockers_all++ >= DLOCK_MAX_BLOCKERS)
+			continue;
+		blocker = &outlook->blockers[outlook->nblockers++];
 		blocker->pid = 0;
 		blocker->role = state->role;
 		blocker->owner = 0;
@@ -162,42 +170,108 @@ find_blockers(const DlockRows *found, DlockOutlook *outlook)
  */
 #define BEHIND_LOOK_US	INT64CONST(10000000)
 
-/* When the waiter should look again by itself, if nobody wakes it. */
-static int64
-look_again_at(const DlockTurn *turn, const DlockRows *found,
-			  const DlockResult *result, int64 looked_at, int64 yield_by)
+static int
+compare_times(const void *a, const void *b)
 {
-	int64		until = DLOCK_NEVER;
+	int64		x = *(const int64 *) a;
+	int64		y = *(const int64 *) b;
 
-	if (turn->behind && result->answer != DLOCK_IS_ASKED)
-		return looked_at + BEHIND_LOOK_US;
+	return (x > y) - (x < y);
+}
+
+/* When enough of what blocks us has ended, if all of it just runs out. */
+static int64
+free_at(const DlockRequest *request, const DlockRows *found, int64 now)
+{
+	int			must_end = dlock_fsm_must_end(found->states, found->n, request, now);
+	int64	   *ends = palloc(found->n * sizeof(int64) + 1);
+	int			n = 0;
 
 	for (int i = 0; i < found->n; i++)
 	{
 		const DlockState *state = &found->states[i];
 
-		if (result->answer != DLOCK_IS_ASKED &&
-			(!state->held || TransactionIdIsValid(found->rows[i].pending) ||
-			 state->expires <= looked_at))
-			continue;			/* in use; the end of its transaction wakes us */
-		until = Min(until, state->expires);
+		if (!dlock_fsm_blocks(state, request, now))
+			continue;
+
+		/* if it is in use, the end of that transaction wakes us */
+		ends[n++] = TransactionIdIsValid(found->rows[i].pending) ||
+			state->unsettled || state->used || !state->exists ?
+			DLOCK_NEVER : dlock_fsm_busy_until(state);
 	}
-	return result->answer == DLOCK_IS_ASKED ? Min(until, yield_by) : until;
+	if (must_end == 0)
+		return DLOCK_NEVER;
+	qsort(ends, n, sizeof(int64), compare_times);
+	return ends[must_end - 1];
 }
 
-/* The row of the grant that the answer was about. */
-static const DlockState *
-find_version(const DlockRows *found, int64 version)
+/* When the waiter should look again by itself, if nobody wakes it. */
+static int64
+look_again_at(const DlockRequest *request, const DlockTurn *turn,
+			  const DlockRows *found, const DlockResult *result,
+			  int64 looked_at, int64 now)
 {
-	for (int i = 0; i < found->n; i++)
-		if (found->states[i].version == version)
-			return &found->states[i];
-	elog(ERROR, "version %lld is not among the rows of its key", (long long) version);
+	int64		until;
+
+	if (turn->behind && result->answer != DLOCK_IS_ASKED)
+		return looked_at + BEHIND_LOOK_US;
+
+	until = free_at(request, found, looked_at);
+	if (result->answer == DLOCK_IS_ASKED)
+		for (int i = 0; i < found->n; i++)
+		{
+			const DlockState *state = &found->states[i];
+
+			if (!state->yields)
+				continue;
+			until = Min(until, state->expires);
+			until = Min(until, dlock_fsm_yield_by(state, &turn->asking,
+												  turn->until, now));
+		}
+	return until;
+}
+
+/* A holder is asked once; another holder is asked from now on. */
+static void
+ask(const DlockRequest *request, DlockAsking *asking, const DlockRows *found,
+	int64 now)
+{
+	DlockAsking before = *asking;
+
+	memset(asking, 0, sizeof(*asking));
+	if (request->slots == DLOCK_EXCLUSIVE)
+	{
+		asking->all = true;
+		asking->since = before.all ? before.since : now;
+		for (int i = 0; i < found->n && !before.all; i++)
+			if (found->states[i].yields)
+				dlock_stats_count(DLOCK_STAT_ASKED);
+		return;
+	}
+	for (int i = 0; i < found->n && asking->n < DLOCK_MAX_ASKED; i++)
+	{
+		const DlockState *state = &found->states[i];
+		bool		is_new = true;
+
+		if (!state->yields)
+			continue;
+		asking->one[asking->n].version = state->version;
+		asking->one[asking->n].since = now;
+		for (int j = 0; j < before.n; j++)
+			if (before.one[j].version == state->version)
+			{
+				asking->one[asking->n].since = before.one[j].since;
+				is_new = false;
+			}
+		asking->n++;
+		if (is_new)
+			dlock_stats_count(DLOCK_STAT_ASKED);
+	}
 }
 
 /*
- * Busy, but by nothing that withdraws what we have asked of the holder: an open
- * transaction of the holder, a fence or a refresh, buys it no more time.
+ * Busy, but by nothing that withdraws what we have asked of the holders: an open
+ * transaction of a holder, a fence or a refresh, buys it no more time.
  */
 static bool
 still_asking(const DlockRequest *request, const DlockTurn *turn,
@@ -209,10 +283,15 @@ still_asking(const DlockRequest *request, const DlockTurn *turn,
 	{
 		const DlockState *state = &found->states[i];
 
-		if (state->unsettled ||
-			(state->held && state->version == turn->asked_version &&
-			 state->priority < request->priority))
+		if (state->unsettled)
 			return true;
+		if (!state->held || state->priority >= request->priority)
+			continue;
+		if (turn->asking.all)
+			return true;
+		for (int j = 0; j < turn->asking.n; j++)
+			if (state->version == turn->asking.one[j].version)
+				return true;
 	}
 	return false;
 }
@@ -248,30 +327,19 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 			break;
 
 		now = dlock_clock_now();
-		if (result->answer == DLOCK_IS_BUSY)
+		if (result->answer == DLOCK_IS_ASKED)
+			ask(request, &turn->asking, &found, now);
+		else
 		{
 			if (now >= turn->until)
 				break;
 			if (!still_asking(request, turn, &found))
-				turn->asked_version = 0;
-		}
-		else
-		{
-			/* a holder is asked once; another holder is asked again */
-			if (turn->asked_version != result->version)
-			{
-				turn->asked_version = result->version;
-				turn->asked_at = now;
-			}
-			outlook.yield_by = dlock_fsm_yield_by(find_version(&found, result->version),
-												  turn, now);
+				memset(&turn->asking, 0, sizeof(turn->asking));
 		}
 
-		outlook.wake_at = look_again_at(turn, &found, result, looked_at,
-										outlook.yield_by);
-		outlook.asked_version = turn->asked_version;
-		outlook.asked_at = turn->asked_at;
-		find_blockers(&found, &outlook);
+		outlook.wake_at = look_again_at(request, turn, &found, result, looked_at, now);
+		outlook.asking = turn->asking;
+		find_blockers(request, &found, looked_at, &outlook);
 		dlock_wait_publish(&outlook);
 		watch_deadlock(&watch, now);
 		dlock_waitlog_still(log, &found, now);
@@ -288,41 +356,63 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 }
 
 static void
+raise_second_upgrade(const DlockRequest *request)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+			 errmsg("deadlock detected"),
+			 errdetail("Another holder of a place of lock \"%s\" already waits to have it for itself. Each of the two would wait for the other's place.",
+					   pnstrdup(request->key, request->keylen)),
+			 errhint("Release the place and acquire the lock again.")));
+}
+
+static void
 wait_for_turn(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 			  DlockResult *result)
 {
-	DlockWaitLog log = {.key = key,.began = dlock_clock_now()};
-	TimestampTz lock_deadline = 0;
+	DlockEntrant entrant = {0};
+	TimestampTz lock_deadline = LockTimeout > 0 ?
+	TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LockTimeout) : 0;
+	DlockWaitLog log = {.key = key};
 	int64		now;
-	bool		granted;
+	bool		passes_on;
+
+	entrant.kind = DLOCK_WAIT_TURN;
+	entrant.role = request->role;
+	entrant.owner = request->owner;
+	entrant.priority = request->priority;
+	entrant.slots = request->slots;
+	entrant.upgrades = result->upgrades;
+	entrant.since = dlock_clock_now();
+	entrant.until = turn->until;
+	log.began = entrant.since;
 
 	PG_ENSURE_ERROR_CLEANUP(give_up_turn, PointerGetDatum(&log));
 	{
-		dlock_wait_enter(key, DLOCK_WAIT_TURN, request->role, request->owner,
-						 request->priority, log.began, turn->until);
-		if (LockTimeout > 0)
-		{
-			lock_deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-														LockTimeout);
+		if (!dlock_wait_enter(key, &entrant))
+			raise_second_upgrade(request);
+		if (lock_deadline != 0)
 			enable_timeout_at(LOCK_TIMEOUT, lock_deadline);
-		}
 		wait_in_queue(key, request, turn, result, &log, lock_deadline);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(give_up_turn, PointerGetDatum(&log));
 
-	granted = result->answer == DLOCK_IS_GRANTED;
-	dlock_wait_leave(granted);
+	/* a place leaves room for others, before our transaction ends */
+	passes_on = result->answer != DLOCK_IS_GRANTED ||
+		request->slots != DLOCK_EXCLUSIVE;
+	dlock_wait_leave(passes_on);
 	now = dlock_clock_now();
-	dlock_stats_waited(key, now - log.began, !granted);
-	dlock_waitlog_end(&log, granted, now);
+	dlock_stats_waited(key, now - log.began, result->answer != DLOCK_IS_GRANTED);
+	dlock_waitlog_end(&log, result->answer == DLOCK_IS_GRANTED, now);
 
 	/* if it has fired already, keep the indicator, so that it is reported */
 	if (LockTimeout > 0)
 		disable_timeout(LOCK_TIMEOUT, true);
 }
 
-static void
-check_policy(const DlockRequest *request)
+/* Raise an error unless the policies allow it. */
+void
+dlock_await_check_policy(const DlockRequest *request)
 {
 	dlock_policy_check_request(request->key, request->keylen, request->role,
 							   request->ttl, request->priority);
@@ -340,7 +430,7 @@ dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 	DlockKey	key;
 	DlockRows	found;
 
-	check_policy(request);
+	dlock_await_check_policy(request);
 	dlock_key_set(&key, request->key, request->keylen);
 	if (request->session)
 		dlock_session_prepare();
@@ -355,26 +445,66 @@ dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 
 	if (result->answer == DLOCK_IS_GRANTED && !result->renewed)
 	{
-		check_policy(request);
+		dlock_await_check_policy(request);
 		dlock_policy_check_grant(request->key, request->keylen, request->role);
 	}
 }
 
-/* Look again and again until the version differs or the time is up. */
+/* What a watcher sees of a key. */
+typedef struct Sight
+{
+	bool		held;
+	int64		version;		/* the highest that is held */
+	uint64		value;			/* its value's hash */
+	int64		wake_at;		/* when the first grant expires */
+} Sight;
+
+static Sight
+look_at_key(const DlockKey *key, int64 *now)
+{
+	Sight		sight = {.wake_at = DLOCK_NEVER};
+	DlockStore	store;
+	DlockRows	found;
+
+	dlock_store_open(&store, false, false);
+	dlock_find_committed(&store, key, &found);
+	*now = dlock_clock_now();
+	for (int i = 0; i < found.n; i++)
+	{
+		const DlockState *state = &found.states[i];
+
+		if (!dlock_fsm_is_held(state, *now))
+			continue;
+		if (state->expires > *now)
+			sight.wake_at = Min(sight.wake_at, state->expires);
+		sight.held = true;
+		if (state->version > sight.version)
+		{
+			sight.version = state->version;
+			sight.value = dlock_row_value_hash(store.heap, found.rows[i].tuple);
+		}
+	}
+	dlock_store_close(&store, false);
+	return sight;
+}
+
+/*
+ * Look again and again until the version differs from the given one, the value
+ * from the first one seen, or the time is up.
+ */
 static bool
-watch_version(const DlockKey *key, bool is_held, int64 *version, int64 until)
+watch_key(const DlockKey *key, bool is_held, int64 *version, int64 until)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext each_look = AllocSetContextCreate(caller, "dlock watch",
 													ALLOCSET_DEFAULT_SIZES);
 	DlockOutlook outlook = {0};
-	bool		held;
+	Sight		first = {0};
+	Sight		sight;
+	bool		is_first = true;
 
 	for (;;)
 	{
-		DlockStore	store;
-		DlockRows	found;
-		int64		seen = 0;
 		int64		now;
 
 		(void) dlock_wait_rearm();
@@ -382,33 +512,23 @@ watch_version(const DlockKey *key, bool is_held, int64 *version, int64 until)
 
 		MemoryContextReset(each_look);
 		MemoryContextSwitchTo(each_look);
-		dlock_store_open(&store, false, false);
-		dlock_find(&store, key, DLOCK_FIND_COMMITTED, &found);
-		dlock_store_close(&store, false);
-
-		now = dlock_clock_now();
-		held = false;
-		outlook.wake_at = DLOCK_NEVER;
-		for (int i = 0; i < found.n; i++)
-			if (dlock_fsm_is_live(&found.states[i], now))
-			{
-				held = true;
-				seen = Max(seen, found.states[i].version);
-				outlook.wake_at = Min(outlook.wake_at, found.states[i].expires);
-			}
-		if (held != is_held || (held && seen != *version) || now >= until)
-		{
-			*version = seen;
+		sight = look_at_key(key, &now);
+		if (is_first)
+			first = sight;
+		is_first = false;
+		if (sight.held != is_held || now >= until ||
+			(is_held && (sight.version != *version || sight.value != first.value)))
 			break;
-		}
 
+		outlook.wake_at = sight.wake_at;
 		dlock_wait_publish(&outlook);
 		dlock_wait_sleep(Min(outlook.wake_at, until));
 	}
 
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(each_look);
-	return held;
+	*version = sight.version;
+	return sight.held;
 }
 
 /*
@@ -426,15 +546,16 @@ dlock_await_change(const char *keydata, int keylen, bool is_held, int64 *version
 
 	PG_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
 	{
-		int64		began = dlock_clock_now();
-		int64		until = timeout == DLOCK_NEVER ? DLOCK_NEVER : began + timeout;
+		DlockEntrant entrant = {.kind = DLOCK_WAIT_CHANGE};
 
-		dlock_wait_enter(&key, DLOCK_WAIT_CHANGE, GetUserId(), NULL, 0,
-						 began, until);
-		held = watch_version(&key, is_held, version, until);
+		entrant.role = GetUserId();
+		entrant.since = dlock_clock_now();
+		entrant.until = timeout == DLOCK_NEVER ? DLOCK_NEVER : entrant.since + timeout;
+		(void) dlock_wait_enter(&key, &entrant);
+		held = watch_key(&key, is_held, version, entrant.until);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
 
-	dlock_wait_leave(false);
+	dlock_wait_leave(true);
 	return held;
 }

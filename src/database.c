@@ -42,6 +42,7 @@ reset(DlockDatabase *db, Oid dboid)
 	pg_atomic_write_u32(&db->announce, 0);
 	pg_atomic_write_u64(&db->incarnation, 0);
 	pg_atomic_write_u32(&db->reaper_xid, InvalidTransactionId);
+	pg_atomic_write_u32(&db->places_known, 0);
 	pg_atomic_write_u32(&db->last_visit, DLOCK_VISIT_GOOD);
 	pg_atomic_write_u64(&db->last_good_visit, 0);
 	memset(&db->progress, 0, sizeof(db->progress));
@@ -66,6 +67,7 @@ dlock_database_shmem_init(void)
 		pg_atomic_init_u32(&db->announce, 0);
 		pg_atomic_init_u64(&db->incarnation, 0);
 		pg_atomic_init_u32(&db->reaper_xid, 0);
+		pg_atomic_init_u32(&db->places_known, 0);
 		pg_atomic_init_u32(&db->last_visit, 0);
 		pg_atomic_init_u64(&db->last_good_visit, 0);
 		reset(db, InvalidOid);

@@ -30,6 +30,8 @@ typedef struct DlockProgress
 	BlockNumber next_block;		/* where the next pass goes on */
 	int64		next_due;		/* when a row seen so far falls due */
 	bool		ended;			/* the visit came to its end */
+	bool		from_start;		/* all blocks before next_block were read in
+								 * this run */
 } DlockProgress;
 
 /*
@@ -59,6 +61,12 @@ typedef struct DlockDatabase
 	 * lock.c reads it
 	 */
 	pg_atomic_uint32 reaper_xid;
+
+	/*
+	 * reaper.c: has it marked every key that had places when the server
+	 * started?  places.c and launcher.c read it
+	 */
+	pg_atomic_uint32 places_known;
 
 	/* launcher.c; health.c reads them */
 	pg_atomic_uint32 last_visit;	/* DlockVisit */

@@ -35,19 +35,26 @@
 #include "stats.h"
 #include "wait.h"
 
+/* What is known about a process. */
+typedef struct Visited
+{
+	int			pid;
+	bool		is_stuck;		/* false also while we are looking at it */
+} Visited;
+
 typedef struct Search
 {
 	DlockWaiter *waiters;		/* as they were at one moment */
 	int			nwaiters;
 	int64		believe_since;	/* what was seen before that does not count */
-	int		   *visited;		/* pids */
+	Visited    *visited;
 	int			nvisited;
 	StringInfoData path;		/* the circle, last step first */
 	int			nsuspects;
 	int		   *suspects;		/* pids in the circle */
 } Search;
 
-static bool reaches_us(Search *search, int pid);
+static bool is_stuck(Search *search, int pid);
 
 static DlockWaiter *
 find_waiter(Search *search, int pid)
@@ -72,23 +79,15 @@ add_step(Search *search, int pid, const char *what, int blocker)
 	search->suspects[search->nsuspects++] = pid;
 }
 
-static bool
-step_to(Search *search, int pid, const char *what, int blocker)
-{
-	if (!reaches_us(search, blocker))
-		return false;
-	add_step(search, pid, what, blocker);
-	return true;
-}
-
-static bool
-blocker_reaches_us(Search *search, const DlockWaiter *waiter,
-				   const DlockBlocker *blocker, const char *what)
+/* The process that makes this blocker stuck, or 0. */
+static int
+stuck_process(Search *search, const DlockWaiter *waiter,
+			  const DlockBlocker *blocker)
 {
 	if (blocker->pid != 0)
-		return step_to(search, waiter->pid, what, blocker->pid);
+		return is_stuck(search, blocker->pid) ? blocker->pid : 0;
 	if (blocker->owner == 0)
-		return false;
+		return 0;
 
 	for (int i = 0; i < search->nwaiters; i++)
 	{
@@ -96,16 +95,22 @@ blocker_reaches_us(Search *search, const DlockWaiter *waiter,
 
 		if (other->kind == DLOCK_WAIT_TURN && other->dboid == waiter->dboid &&
 			other->role == blocker->role && other->owner_hash == blocker->owner &&
-			step_to(search, waiter->pid, what, other->pid))
-			return true;
+			is_stuck(search, other->pid))
+			return other->pid;
 	}
-	return false;
+	return 0;
 }
 
+/*
+ * A waiter is stuck if so many of its blockers are that the others are too few.
+ * For a whole key that is any of them; for one of several places, which any of
+ * the holders may free, it is all.
+ */
 static bool
-waiter_reaches_us(Search *search, DlockWaiter *waiter)
+is_waiter_stuck(Search *search, DlockWaiter *waiter)
 {
-	char	   *what = psprintf("lock \"%s\"", waiter->key);
+	int			nstuck = 0;
+	int			first = 0;
 
 	if (waiter->kind != DLOCK_WAIT_TURN)
 		return false;
@@ -114,14 +119,25 @@ waiter_reaches_us(Search *search, DlockWaiter *waiter)
 		 pg_atomic_read_u32(&waiter->stale) != 0))
 		return false;
 	for (int i = 0; i < waiter->nblockers; i++)
-		if (blocker_reaches_us(search, waiter, &waiter->blockers[i], what))
+	{
+		int			process = stuck_process(search, waiter, &waiter->blockers[i]);
+
+		if (process == 0)
+			continue;
+		if (first == 0)
+			first = process;
+		if (++nstuck > waiter->nblockers_all - waiter->must_end)
+		{
+			add_step(search, waiter->pid, psprintf("lock \"%s\"", waiter->key), first);
 			return true;
+		}
+	}
 	return false;
 }
 
 /* A process that waits for something other than our locks. */
 static bool
-process_reaches_us(Search *search, int pid)
+is_process_stuck(Search *search, int pid)
 {
 	ArrayType  *blockers;
 	Datum	   *pids;
@@ -132,29 +148,36 @@ process_reaches_us(Search *search, int pid)
 	deconstruct_array(blockers, INT4OID, sizeof(int32), true, TYPALIGN_INT,
 					  &pids, NULL, &npids);
 	for (int i = 0; i < npids; i++)
-		if (DatumGetInt32(pids[i]) != 0 &&
-			step_to(search, pid, "a PostgreSQL lock", DatumGetInt32(pids[i])))
+		if (DatumGetInt32(pids[i]) != 0 && is_stuck(search, DatumGetInt32(pids[i])))
+		{
+			add_step(search, pid, "a PostgreSQL lock", DatumGetInt32(pids[i]));
 			return true;
+		}
 	return false;
 }
 
+/* Does the process wait for us, directly or not? */
 static bool
-reaches_us(Search *search, int pid)
+is_stuck(Search *search, int pid)
 {
 	DlockWaiter *waiter;
+	Visited    *visited;
 
 	if (pid == MyProcPid)
 		return true;
 	for (int i = 0; i < search->nvisited; i++)
-		if (search->visited[i] == pid)
-			return false;
+		if (search->visited[i].pid == pid)
+			return search->visited[i].is_stuck;
 	if (search->nvisited == MaxBackends)
 		return false;
-	search->visited[search->nvisited++] = pid;
+	visited = &search->visited[search->nvisited++];
+	visited->pid = pid;
+	visited->is_stuck = false;
 
 	waiter = find_waiter(search, pid);
-	return waiter != NULL ?
-		waiter_reaches_us(search, waiter) : process_reaches_us(search, pid);
+	visited->is_stuck = waiter != NULL ?
+		is_waiter_stuck(search, waiter) : is_process_stuck(search, pid);
+	return visited->is_stuck;
 }
 
 /*
@@ -170,13 +193,13 @@ dlock_deadlock_check(int64 believe_since, bool *suspected)
 
 	memset(&search, 0, sizeof(search));
 	search.believe_since = believe_since;
-	search.visited = palloc(MaxBackends * sizeof(int));
+	search.visited = palloc(MaxBackends * sizeof(Visited));
 	search.suspects = palloc((MaxBackends + 1) * sizeof(int));
 
 	LWLockAcquire(dlock_lwlock_deadlock(), LW_EXCLUSIVE);
 	search.waiters = dlock_wait_copy_all(&search.nwaiters);
 	self = find_waiter(&search, MyProcPid);
-	*suspected = self != NULL && waiter_reaches_us(&search, self);
+	*suspected = self != NULL && is_waiter_stuck(&search, self);
 	if (*suspected && believe_since != 0)
 		dlock_wait_withdraw();
 	LWLockRelease(dlock_lwlock_deadlock());

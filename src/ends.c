@@ -29,7 +29,6 @@
 #include "role.h"
 #include "row.h"
 #include "stats.h"
-#include "wait.h"
 
 typedef struct Ended
 {
@@ -55,42 +54,24 @@ static bool deferred = false;
 static bool
 is_wanted(DlockEnd how)
 {
-	if (how == DLOCK_END_RELEASED || how == DLOCK_END_DISCONNECTED)
+	if (how <= DLOCK_END_UPGRADED)
 		return dlock_log_ends == DLOCK_LOG_ALL_ENDS;
 	return dlock_log_ends != DLOCK_LOG_NO_ENDS;
 }
 
-/* When the holder of this grant was asked to yield, or 0. */
-static int64
-when_asked(const DlockKey *key, int64 version)
-{
-	DlockWaiter *waiter;
-	int64		asked_at = 0;
-
-	if (!dlock_wait_asked(key, version, NULL))
-		return 0;
-	waiter = palloc(sizeof(DlockWaiter));
-	if (dlock_wait_asked(key, version, waiter))
-		asked_at = waiter->asked_at;
-	pfree(waiter);
-	return asked_at;
-}
-
 /*
  * The grant in this row ends, if the current transaction commits.  "by" is the
- * role that ends it.
+ * role that ends it.  The holder was asked to yield at "asked_at", or not (0).
  */
 void
 dlock_ends_note(const DlockStore *store, const DlockKey *key, HeapTuple tuple,
-				const DlockState *state, DlockEnd how, Oid by, int64 now)
+				const DlockState *state, DlockEnd how, Oid by, int64 asked_at,
+				int64 now)
 {
 	bool		logged = is_wanted(how);
-	int64		asked_at = 0;
 	MemoryContext caller;
 	Ended	   *end;
 
-	if (how == DLOCK_END_RELEASED)
-		asked_at = when_asked(key, state->version);
 	if (!logged && asked_at == 0)
 		return;
 
@@ -150,10 +131,14 @@ how_ended(const Ended *end)
 			return _("released");
 		case DLOCK_END_DISCONNECTED:
 			return _("released at the end of its session");
+		case DLOCK_END_UPGRADED:
+			return _("replaced by an exclusive grant of its owner");
 		case DLOCK_END_EXPIRED:
 			return _("expired");
 		case DLOCK_END_SESSION_GONE:
 			return _("its session is gone");
+		case DLOCK_END_LAPSED:
+			return psprintf(_("lapsed and taken by role \"%s\""), end->by_name);
 		case DLOCK_END_PREEMPTED:
 			return psprintf(_("preempted by role \"%s\""), end->by_name);
 		case DLOCK_END_FORCED:

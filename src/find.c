@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * find.c
- *	  Finding the rows of a key, and locking one.
+ *	  Finding rows of a key, and locking one.
  *
  * Finding.  The newest state counts, whatever the caller's snapshot, so lookups
  * use a dirty snapshot: first at the place that the hint names, then through
  * the index.  A dirty snapshot shows the row versions that are live, those
  * that an open transaction has created or is about to end, and which
- * transaction that is.  At most one version of a place is committed and not
+ * transaction that is.  At most one version of a row is committed and not
  * superseded.
  *
  * The index is read backwards.  Newer versions mostly have higher tuple ids,
@@ -20,6 +20,9 @@
  * a process that adds an index entry holds it exclusively, and a process that
  * must not miss one looks while holding it.  A change that keeps to its page
  * (HOT) adds no entry, and is seen whole under the buffer's lock.
+ *
+ * The places of a key are read through the index, all in one scan.  How many
+ * dead ones that meets depends on VACUUM, and on old snapshots.
  *
  * The index is opened only when it is needed.  If the hint leads to the row
  * and the change keeps to its page, it is not.  Our lock on the table keeps an
@@ -55,6 +58,7 @@
 #include "find.h"
 #include "hint.h"
 #include "lwlocks.h"
+#include "places.h"
 #include "row.h"
 
 /*
@@ -72,13 +76,29 @@ block_exists(const DlockStore *store, BlockNumber block)
 	return block < RelationGetNumberOfBlocks(store->heap);
 }
 
+/* What a hint was asked for: a slot, or a place with a version. */
+typedef struct Sought
+{
+	bool		by_version;
+	int64		number;
+} Sought;
+
+static bool
+is_sought(HeapTuple tuple, const DlockKey *key, const Sought *sought)
+{
+	if (!sought->by_version)
+		return dlock_row_is(tuple, key, sought->number);
+	return dlock_row_version(tuple) == sought->number &&
+		dlock_row_slot(tuple) != DLOCK_HEAD && dlock_row_has_key(tuple, key);
+}
+
 /*
- * A copy of the row at the given tuple id, if it is a version of this place
+ * A copy of the row at the given tuple id, if it is a version of the row sought
  * that the dirty snapshot shows.  The tuple id is a hint and may be anything.
  */
 static HeapTuple
-fetch_hinted(const DlockStore *store, const DlockKey *key, ItemPointer tid,
-			 Snapshot dirty)
+fetch_hinted(const DlockStore *store, const DlockKey *key, const Sought *sought,
+			 ItemPointer tid, Snapshot dirty)
 {
 	Buffer		buffer;
 	Page		page;
@@ -103,7 +123,7 @@ fetch_hinted(const DlockStore *store, const DlockKey *key, ItemPointer tid,
 			tuple.t_tableOid = RelationGetRelid(store->heap);
 			tuple.t_self = *tid;
 
-			if (dlock_row_is(&tuple, key, DLOCK_EXCLUSIVE_SLOT) &&
+			if (is_sought(&tuple, key, sought) &&
 				HeapTupleSatisfiesVisibility(&tuple, dirty, buffer))
 				result = heap_copytuple(&tuple);
 		}
@@ -118,7 +138,7 @@ fetch_hinted(const DlockStore *store, const DlockKey *key, ItemPointer tid,
  */
 static HeapTuple
 fetch_indexed(const DlockStore *store, Relation index, const DlockKey *key,
-			  DlockFind how, Snapshot dirty, TransactionId *pending)
+			  int64 number, DlockFind how, Snapshot dirty, TransactionId *pending)
 {
 	HeapTuple	result = NULL;
 	TupleTableSlot *slot = table_slot_create(store->heap, NULL);
@@ -127,8 +147,8 @@ fetch_indexed(const DlockStore *store, Relation index, const DlockKey *key,
 
 	ScanKeyInit(&skey[0], 1, BTEqualStrategyNumber, F_TEXTEQ,
 				PointerGetDatum(cstring_to_text_with_len(key->data, key->len)));
-	ScanKeyInit(&skey[1], 2, BTEqualStrategyNumber, F_INT2EQ,
-				Int16GetDatum(DLOCK_EXCLUSIVE_SLOT));
+	ScanKeyInit(&skey[1], 2, BTEqualStrategyNumber, F_INT8EQ,
+				Int64GetDatum(number));
 
 	scan = dlock_index_beginscan(store->heap, index, dirty, 2);
 	do
@@ -166,27 +186,28 @@ fetch_indexed(const DlockStore *store, Relation index, const DlockKey *key,
 	return result;
 }
 
-/* Is there any version of the key?  The partition lock must be held. */
+/* Is there any version of the row?  The partition lock must be held. */
 bool
-dlock_find_any(const DlockStore *store, Relation index, const DlockKey *key)
+dlock_find_any(const DlockStore *store, Relation index, const DlockKey *key,
+			   int64 slot)
 {
 	SnapshotData dirty;
 	TransactionId pending;
 	HeapTuple	tuple;
 
 	InitDirtySnapshot(dirty);
-	tuple = fetch_indexed(store, index, key, DLOCK_FIND_NEWEST, &dirty, &pending);
+	tuple = fetch_indexed(store, index, key, slot, DLOCK_FIND_NEWEST, &dirty, &pending);
 	if (tuple != NULL)
-		dlock_hint_set(dlock_key_place(key, DLOCK_EXCLUSIVE_SLOT), &tuple->t_self);
+		dlock_hint_set(dlock_key_slot(key, slot), &tuple->t_self);
 	return tuple != NULL || TransactionIdIsValid(pending);
 }
 
 static HeapTuple
-find_through_index(const DlockStore *store, const DlockKey *key, DlockFind how,
-				   Snapshot dirty, TransactionId *pending)
+find_through_index(const DlockStore *store, const DlockKey *key, int64 slot,
+				   DlockFind how, Snapshot dirty, TransactionId *pending)
 {
 	Relation	index = index_open(store->index, store->lockmode);
-	HeapTuple	tuple = fetch_indexed(store, index, key, how, dirty, pending);
+	HeapTuple	tuple = fetch_indexed(store, index, key, slot, how, dirty, pending);
 
 	if (tuple == NULL && !TransactionIdIsValid(*pending) &&
 		how == DLOCK_FIND_COMMITTED)
@@ -194,64 +215,247 @@ find_through_index(const DlockStore *store, const DlockKey *key, DlockFind how,
 		LWLock	   *partition = dlock_lwlock_partition(key->hash);
 
 		LWLockAcquire(partition, LW_SHARED);
-		tuple = fetch_indexed(store, index, key, how, dirty, pending);
+		tuple = fetch_indexed(store, index, key, slot, how, dirty, pending);
 		LWLockRelease(partition);
 	}
 	index_close(index, store->lockmode);
 	if (tuple != NULL)
-		dlock_hint_set(dlock_key_place(key, DLOCK_EXCLUSIVE_SLOT), &tuple->t_self);
+		dlock_hint_set(dlock_key_slot(key, slot), &tuple->t_self);
 	return tuple;
 }
 
+/*
+ * Rows that were found
+ */
+
 void
-dlock_find(const DlockStore *store, const DlockKey *key, DlockFind how,
-		   DlockRows *found)
+dlock_find_nothing(DlockRows *found)
 {
-	DlockState *state = &found->one_state;
-	DlockRow   *row = &found->one_row;
+	found->n = 0;
+	found->max = 1;
+	found->states = &found->one_state;
+	found->rows = &found->one_row;
+}
+
+/* Room for one more row, all zeroes. */
+static void
+add_row(DlockRows *found)
+{
+	if (found->n == found->max)
+	{
+		int			max = found->max * 8;
+		DlockState *states = palloc(mul_size(max, sizeof(DlockState)));
+		DlockRow   *rows = palloc(mul_size(max, sizeof(DlockRow)));
+
+		memcpy(states, found->states, found->n * sizeof(DlockState));
+		memcpy(rows, found->rows, found->n * sizeof(DlockRow));
+		found->states = states;
+		found->rows = rows;
+		found->max = max;
+	}
+	memset(&found->states[found->n], 0, sizeof(DlockState));
+	memset(&found->rows[found->n], 0, sizeof(DlockRow));
+	found->n++;
+}
+
+/* A row that only another open transaction knows. */
+static void
+set_pending(DlockState *state, DlockRow *row, int64 slot, TransactionId pending)
+{
+	state->unsettled = true;
+	state->slot = slot;
+	row->pending = pending;
+}
+
+/* A committed row; "pending" is changing it. */
+static void
+set_row(DlockState *state, DlockRow *row, HeapTuple tuple, TransactionId pending)
+{
+	TransactionId user;
+
+	row->tid = tuple->t_self;
+	row->is_ours =
+		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
+	row->pending = pending;
+	dlock_row_state(tuple, state);
+	state->unsettled = TransactionIdIsValid(pending);
+	if (!state->unsettled)
+	{
+		state->used = dlock_row_is_used(tuple->t_data, &user);
+		row->pending = user;
+	}
+}
+
+/* Add the row of one slot, if there is one. */
+bool
+dlock_find_slot(const DlockStore *store, const DlockKey *key, int64 slot,
+				DlockFind how, DlockRows *found)
+{
+	Sought		sought = {false, slot};
+	TransactionId pending = InvalidTransactionId;
 	SnapshotData dirty;
 	ItemPointerData tid;
 	HeapTuple	tuple = NULL;
+	bool		is_new = false;
+	int			i = found->n;
 
 	Assert(ActiveSnapshotSet());
-
-	memset(found, 0, sizeof(*found));
-	found->states = state;
-	found->rows = row;
 	InitDirtySnapshot(dirty);
 
-	if (dlock_hint_get(dlock_key_place(key, DLOCK_EXCLUSIVE_SLOT), &tid))
+	if (dlock_hint_get(dlock_key_slot(key, slot), &tid))
 	{
-		tuple = fetch_hinted(store, key, &tid, &dirty);
+		tuple = fetch_hinted(store, key, &sought, &tid, &dirty);
 		if (tuple != NULL)
 		{
-			if (!TransactionIdIsValid(dirty.xmin))
-				row->pending = dirty.xmax;
-			else if (how == DLOCK_FIND_NEWEST)
-			{
-				row->pending = dirty.xmin;
-				state->unsettled = true;
-				found->n = 1;
-				return;
-			}
-			else
-				tuple = NULL;	/* the version before it is wanted */
+			is_new = TransactionIdIsValid(dirty.xmin);
+			pending = is_new ? dirty.xmin : dirty.xmax;
+			if (is_new)
+				tuple = NULL;	/* the version before it may be wanted */
 		}
 	}
+	if (tuple == NULL && (!is_new || how == DLOCK_FIND_COMMITTED))
+		tuple = find_through_index(store, key, slot, how, &dirty, &pending);
 
+	if (tuple == NULL && !TransactionIdIsValid(pending))
+		return false;
+	add_row(found);
 	if (tuple == NULL)
-		tuple = find_through_index(store, key, how, &dirty, &row->pending);
-
-	state->unsettled = TransactionIdIsValid(row->pending);
-	found->n = tuple != NULL || state->unsettled ? 1 : 0;
-	if (tuple != NULL)
+		set_pending(&found->states[i], &found->rows[i], slot, pending);
+	else
 	{
-		row->tuple = tuple;
-		row->tid = tuple->t_self;
-		row->is_ours =
-			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
-		dlock_row_state(tuple, state);
+		set_row(&found->states[i], &found->rows[i], tuple, pending);
+		found->rows[i].tuple = tuple;
 	}
+	return true;
+}
+
+/* Add the place with this version, if the hint leads to its committed row. */
+bool
+dlock_find_version(const DlockStore *store, const DlockKey *key, int64 version,
+				   DlockRows *found)
+{
+	Sought		sought = {true, version};
+	SnapshotData dirty;
+	ItemPointerData tid;
+	HeapTuple	tuple;
+	int			i = found->n;
+
+	InitDirtySnapshot(dirty);
+	if (!dlock_hint_get(dlock_key_slot(key, version), &tid))
+		return false;
+	tuple = fetch_hinted(store, key, &sought, &tid, &dirty);
+	if (tuple == NULL || TransactionIdIsValid(dirty.xmin))
+		return false;
+	add_row(found);
+	set_row(&found->states[i], &found->rows[i], tuple, dirty.xmax);
+	found->rows[i].tuple = tuple;
+	return true;
+}
+
+/*
+ * Add one row version of a place.  The versions of a place follow each other,
+ * if there are several: an uncommitted one, and the one before it.
+ */
+static void
+add_place(DlockRows *found, int first, HeapTuple tuple, const SnapshotData *dirty)
+{
+	bool		is_new = TransactionIdIsValid(dirty->xmin);
+	int64		slot = dlock_row_slot(tuple);
+	TransactionId pending = is_new ? dirty->xmin : dirty->xmax;
+	int			i = found->n - 1;
+
+	if (i < first || found->states[i].slot != slot)
+	{
+		add_row(found);
+		i++;
+	}
+	else if (is_new || found->states[i].exists)
+	{
+		found->states[i].unsettled = true;
+		found->rows[i].pending = pending;
+		return;
+	}
+	else
+		pending = found->rows[i].pending;
+
+	if (is_new)
+		set_pending(&found->states[i], &found->rows[i], slot, pending);
+	else
+		set_row(&found->states[i], &found->rows[i], tuple, pending);
+}
+
+/*
+ * Was a version of a place committed while we looked, so that we may have
+ * skipped the one before it as dead?
+ */
+static bool
+has_settled(const DlockRows *found, int first)
+{
+	for (int i = first; i < found->n; i++)
+		if (!found->states[i].exists &&
+			!TransactionIdIsInProgress(found->rows[i].pending))
+			return true;
+	return false;
+}
+
+/*
+ * Add all places of the key.  To be sure of them, an exclusive request holds the
+ * partition lock or has it taken here; a shared request finds out later that
+ * there was a change (places.c).  So does a lookup of what is committed: it
+ * goes through here only if it did not find the place by its slot or version.
+ */
+void
+dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
+				  bool lock_partition, DlockRows *found)
+{
+	LWLock	   *partition = dlock_lwlock_partition(key->hash);
+	Relation	index = index_open(store->index, store->lockmode);
+	TupleTableSlot *slot = table_slot_create(store->heap, NULL);
+	int			first = found->n;
+	SnapshotData dirty;
+	IndexScanDesc scan;
+	ScanKeyData skey[2];
+
+	ScanKeyInit(&skey[0], 1, BTEqualStrategyNumber, F_TEXTEQ,
+				PointerGetDatum(cstring_to_text_with_len(key->data, key->len)));
+	ScanKeyInit(&skey[1], 2, BTGreaterStrategyNumber, F_INT8GT,
+				Int64GetDatum(DLOCK_HEAD));
+
+	InitDirtySnapshot(dirty);
+	scan = dlock_index_beginscan(store->heap, index, &dirty, 2);
+	do
+	{
+		found->n = first;
+		if (lock_partition)
+			LWLockAcquire(partition, LW_SHARED);
+		index_rescan(scan, skey, 2, NULL, 0);
+		while (index_getnext_slot(scan, BackwardScanDirection, slot))
+		{
+			HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+
+			CHECK_FOR_INTERRUPTS();
+			add_place(found, first, tuple, &dirty);
+			if (how == DLOCK_FIND_COMMITTED &&
+				ItemPointerEquals(&found->rows[found->n - 1].tid, &tuple->t_self))
+				found->rows[found->n - 1].tuple = heap_copytuple(tuple);
+		}
+		if (lock_partition)
+			LWLockRelease(partition);
+	} while (how == DLOCK_FIND_COMMITTED && has_settled(found, first));
+
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	index_close(index, store->lockmode);
+}
+
+/* All rows of the key, as they are committed. */
+void
+dlock_find_committed(const DlockStore *store, const DlockKey *key, DlockRows *found)
+{
+	dlock_find_nothing(found);
+	(void) dlock_find_slot(store, key, DLOCK_HEAD, DLOCK_FIND_COMMITTED, found);
+	if (dlock_places_marked(key))
+		dlock_find_places(store, key, DLOCK_FIND_COMMITTED, true, found);
 }
 
 /*
@@ -296,6 +500,8 @@ dlock_find_lock(const DlockStore *store, const DlockKey *key, DlockState *state,
 	{
 		same = dlock_row_is(&tuple, key, state->slot) &&
 			dlock_row_version(&tuple) == state->version;
+		if (row->tuple == NULL)
+			row->tuple = heap_copytuple(&tuple);
 		prune_if_short(store, buffer);
 	}
 	else if (result == TM_WouldBlock)
@@ -319,6 +525,7 @@ dlock_find_lock(const DlockStore *store, const DlockKey *key, DlockState *state,
 			 * changing it has rolled back, or does only what our lock allows.
 			 */
 			state->unsettled = false;
+			state->used = false;
 			return DLOCK_LOCKED;
 		case TM_WouldBlock:
 			return DLOCK_LOCK_BUSY;

@@ -23,16 +23,19 @@ typedef struct DlockRow
 	TransactionId pending;		/* the one that is changing it or has it
 								 * locked */
 	ItemPointerData tid;
-	HeapTuple	tuple;			/* a copy; NULL if nothing is committed yet */
+	HeapTuple	tuple;			/* a copy; NULL if nothing is committed yet,
+								 * or if an acquire found it among all places
+								 * and has not locked it */
 } DlockRow;
 
 /*
- * The rows of a key, for fsm.c to decide on: states[i] is what rows[i] says.
- * Today a key has one place.
+ * Rows of a key, for fsm.c to decide on: states[i] is what rows[i] says.  Mostly
+ * there is one, the head, and no memory has to be allocated.
  */
 typedef struct DlockRows
 {
 	int			n;
+	int			max;
 	DlockState *states;
 	DlockRow   *rows;
 	DlockState	one_state;
@@ -53,10 +56,18 @@ typedef enum DlockLocked
 	DLOCK_LOCK_CHANGED			/* look again */
 } DlockLocked;
 
-extern void dlock_find(const DlockStore *store, const DlockKey *key,
-					   DlockFind how, DlockRows *found);
+extern void dlock_find_nothing(DlockRows *found);
+extern bool dlock_find_slot(const DlockStore *store, const DlockKey *key,
+							int64 slot, DlockFind how, DlockRows *found);
+extern bool dlock_find_version(const DlockStore *store, const DlockKey *key,
+							   int64 version, DlockRows *found);
+extern void dlock_find_places(const DlockStore *store, const DlockKey *key,
+							  DlockFind how, bool lock_partition,
+							  DlockRows *found);
+extern void dlock_find_committed(const DlockStore *store, const DlockKey *key,
+								 DlockRows *found);
 extern bool dlock_find_any(const DlockStore *store, Relation index,
-						   const DlockKey *key);
+						   const DlockKey *key, int64 slot);
 extern DlockLocked dlock_find_lock(const DlockStore *store, const DlockKey *key,
 								   DlockState *state, DlockRow *row,
 								   LockTupleMode mode, LockWaitPolicy policy);

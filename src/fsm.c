@@ -3,17 +3,30 @@
  * fsm.c
  *	  The rules of the lock as a pure function.
  *
- * A row is in one of three states: free (it is not held), expired (held, but
- * its time is up) and live.  Free and expired differ only for the reaper.  To
- * everyone else an expired grant is gone at the very instant its time is up.  A
- * key without a row is free.
+ * Time makes one of five things of a row (DlockPhase).  Free and expired differ
+ * only for the reaper: to everyone else an expired grant is gone at the very
+ * instant its time is up.  A key without a row is free.  A row that is cooling
+ * has no holder, but keeps others out.  A lapsed grant is its holder's until
+ * another request takes it.
  *
  * A row that is unsettled shows the last committed state of a row that another
  * open transaction is changing.  An acquire must not wait for that transaction,
- * so the key is busy.  The reaper skips it, and comes again.  The holder's
- * own operations decide on the committed row.  If it says that the caller is
- * not the holder, no outcome of the other transaction makes it the holder.  If
- * it says that the caller is, the writer waits for the row and asks again.
+ * so it takes the row for an obstacle.  The reaper skips it, and comes again.
+ * The holder's own operations decide on the committed row.  If it says that the
+ * caller is not the holder, no outcome of the other transaction makes it the
+ * holder.  If it says that the caller is, the writer waits for the row and asks
+ * again.  A row that is used, which means locked, is an obstacle even if it has
+ * expired: a fence holds it, or it is just being taken.
+ *
+ * Obstacles.  An exclusive request needs the whole key, so every other grant of
+ * the key is in its way.  A shared request has the exclusive grant in its way,
+ * and if it asks for one of N places, as many other grants as there are above
+ * N - 1.  Grants that have lapsed give way.  So do grants of a lower priority,
+ * once they have been asked and had their time.
+ *
+ * Expired grants give way, too, but they have to be ended, not just passed by:
+ * a restart gives every row that is held one TTL from then.  What has expired
+ * and was followed by another grant must not come back beside it.
  *
  * Preemption.  A request with a strictly higher priority than the holder's asks
  * the holder to yield.  The holder has its cleanup time for that, or the rest
@@ -26,11 +39,443 @@
 #include "postgres.h"
 
 #include "fsm.h"
+#include "key.h"
+
+/*
+ * Time
+ */
+
+/* How long a row keeps others out after its grant has ended by itself. */
+int64
+dlock_fsm_busy_until(const DlockState *row)
+{
+	int64		until;
+
+	if (!row->held)
+		return row->expires;
+	until = row->acquired + row->at_least;
+
+	/* if its session has gone, we do not know when: no later than this */
+	if (!row->gone || row->delay > 0)
+		until = Max(until, row->expires + row->delay);
+	return until;
+}
+
+DlockPhase
+dlock_fsm_phase(const DlockState *row, int64 now)
+{
+	if (!row->exists)
+		return DLOCK_PHASE_FREE;
+	if (row->held && !row->gone)
+	{
+		if (now < row->expires)
+			return DLOCK_PHASE_LIVE;
+		if (row->lazy)
+			return DLOCK_PHASE_LAPSED;
+	}
+	if (now < dlock_fsm_busy_until(row))
+		return DLOCK_PHASE_COOLING;
+	return row->held ? DLOCK_PHASE_EXPIRED : DLOCK_PHASE_FREE;
+}
+
+/* Is it a grant that its holder can use? */
+bool
+dlock_fsm_is_held(const DlockState *row, int64 now)
+{
+	DlockPhase	phase = dlock_fsm_phase(row, now);
+
+	return phase == DLOCK_PHASE_LIVE || phase == DLOCK_PHASE_LAPSED;
+}
+
+/* Since when the holder has been asked; now, if it has not been. */
+int64
+dlock_fsm_asked_since(const DlockState *row, const DlockAsking *asking, int64 now)
+{
+	if (asking->all)
+		return Max(asking->since, Min(row->acquired, now));
+	for (int i = 0; i < asking->n; i++)
+		if (asking->one[i].version == row->version)
+			return asking->one[i].since;
+	return now;
+}
+
+/* When the holder's time to yield is up, if it is asked at the latest now. */
+int64
+dlock_fsm_yield_by(const DlockState *row, const DlockAsking *asking, int64 until,
+				   int64 now)
+{
+	return Min(dlock_fsm_asked_since(row, asking, now) + row->cleanup, until);
+}
+
+/*
+ * Verdicts
+ */
+
+static DlockVerdict
+verdict(DlockAction action, DlockAnswer answer, int row)
+{
+	DlockVerdict v = {0};
+
+	v.action = action;
+	v.answer = answer;
+	v.row = row;
+	return v;
+}
+
+static DlockVerdict
+nothing(DlockAnswer answer, int row)
+{
+	return verdict(DLOCK_DO_NOTHING, answer, row);
+}
+
+/*
+ * The end of a grant.  The row of a head stays, so that the next grant updates
+ * it in place; that of a place goes, unless it has to cool.
+ */
+DlockVerdict
+dlock_fsm_end(const DlockState *row, int i, bool is_lost, int64 now)
+{
+	int64		until = row->acquired + row->at_least;
+	DlockVerdict v;
+
+	if (is_lost && row->delay > 0)
+		until = Max(until, now + row->delay);
+	v = verdict(row->slot == DLOCK_HEAD || until > now ?
+				DLOCK_DO_CLEAR : DLOCK_DO_REMOVE, DLOCK_IS_RELEASED, i);
+	if (until > now)
+		v.cools_until = until;
+	return v;
+}
+
+/*
+ * Acquire
+ */
 
 static bool
 same_owner(const char *a, const char *b)
 {
 	return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
+
+/* Is this a grant of the same role and owner? */
+static bool
+is_own(const DlockState *row, const DlockRequest *request)
+{
+	return row->held && request->role == row->role &&
+		same_owner(request->owner, row->owner);
+}
+
+/* Is this the place that the request would take? */
+static bool
+is_its_place(const DlockState *row, const DlockRequest *request)
+{
+	return request->slot != DLOCK_HEAD && row->slot == request->slot;
+}
+
+typedef enum Obstacle
+{
+	NO_OBSTACLE,
+	GIVES_WAY,					/* its time is up; the next grant ends it */
+	HOLDS,						/* it can be asked to yield */
+	BLOCKS						/* nothing to do but wait */
+} Obstacle;
+
+static Obstacle
+obstacle(const DlockState *row, int64 now)
+{
+	if (row->unsettled)
+		return BLOCKS;
+	switch (dlock_fsm_phase(row, now))
+	{
+		case DLOCK_PHASE_LIVE:
+			return HOLDS;
+		case DLOCK_PHASE_COOLING:
+			return BLOCKS;
+		case DLOCK_PHASE_LAPSED:
+			return row->used || now < row->acquired + row->at_least ?
+				BLOCKS : GIVES_WAY;
+		case DLOCK_PHASE_EXPIRED:
+			return row->used ? BLOCKS : GIVES_WAY;
+		case DLOCK_PHASE_FREE:
+			break;
+	}
+	return row->used ? BLOCKS : NO_OBSTACLE;
+}
+
+/*
+ * Does this row keep the request from being granted?  For one of several places
+ * it may be one of those that do.
+ */
+bool
+dlock_fsm_blocks(const DlockState *row, const DlockRequest *request, int64 now)
+{
+	if (row->slot != DLOCK_HEAD && request->slots == DLOCK_SHARED &&
+		!is_its_place(row, request))
+		return false;
+	return obstacle(row, now) >= HOLDS && !is_own(row, request);
+}
+
+/* How many of the rows that block the request have to end. */
+int
+dlock_fsm_must_end(const DlockState *rows, int nrows,
+				   const DlockRequest *request, int64 now)
+{
+	int			heads = 0;
+	int			places = 0;
+
+	for (int i = 0; i < nrows; i++)
+		if (dlock_fsm_blocks(&rows[i], request, now))
+		{
+			if (rows[i].slot == DLOCK_HEAD)
+				heads++;
+			else
+				places++;
+		}
+	if (request->slots > DLOCK_EXCLUSIVE)
+		places = Max(places - request->slots + 1, 0);
+	return heads + places;
+}
+
+/* What has to end before the request can be granted. */
+typedef struct Contest
+{
+	DlockState *rows;
+	int			nrows;
+	const DlockRequest *request;
+	const DlockTurn *turn;
+	int64		now;
+	int			taken;			/* the row that the grant overwrites */
+
+	bool		is_asked;		/* somebody still has time to yield */
+	bool		is_refused;		/* somebody did not */
+	int			about;			/* the row that the answer is about */
+	int			nends;
+} Contest;
+
+/* The i'th row has to end.  False: it will not, so the request is busy. */
+static bool
+oust(Contest *contest, int i)
+{
+	DlockState *row = &contest->rows[i];
+
+	if (obstacle(row, contest->now) == BLOCKS ||
+		(obstacle(row, contest->now) == HOLDS &&
+		 contest->request->priority <= row->priority))
+	{
+		contest->about = i;
+		return false;
+	}
+
+	row->ends = true;
+	contest->nends++;
+	if (obstacle(row, contest->now) == GIVES_WAY || row->cleanup == 0)
+		return true;
+
+	row->yields = true;
+	if (contest->about == DLOCK_NO_ROW)
+		contest->about = i;
+	if (contest->now < dlock_fsm_yield_by(row, &contest->turn->asking,
+										  contest->turn->until, contest->now))
+		contest->is_asked = true;
+	else if (!contest->request->force)
+	{
+		contest->is_refused = true;
+		contest->about = i;
+	}
+	return true;
+}
+
+/* Whether the i'th row rather than the j'th one has to make room. */
+static bool
+goes_before(const DlockState *rows, int i, int j, int64 now)
+{
+	Obstacle	a = obstacle(&rows[i], now);
+	Obstacle	b = obstacle(&rows[j], now);
+
+	if (a != b)
+		return a < b;
+	if (rows[i].priority != rows[j].priority)
+		return rows[i].priority < rows[j].priority;
+	return rows[i].version > rows[j].version;
+}
+
+/* Make room among the places for one of request->slots: oust that many. */
+static bool
+oust_places(Contest *contest, int excess)
+{
+	if (excess > DLOCK_MAX_ASKED)
+		return false;
+	while (excess-- > 0)
+	{
+		int			next = DLOCK_NO_ROW;
+
+		for (int i = 0; i < contest->nrows; i++)
+			if (contest->rows[i].slot != DLOCK_HEAD && !contest->rows[i].ends &&
+				i != contest->taken && obstacle(&contest->rows[i], contest->now) != NO_OBSTACLE &&
+				(next == DLOCK_NO_ROW ||
+				 goes_before(contest->rows, i, next, contest->now)))
+				next = i;
+		if (next == DLOCK_NO_ROW || !oust(contest, next))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Oust all that are in the way.  That is neither the place that the request has
+ * so far nor a row of another kind that it overwrites.
+ */
+static bool
+clear_the_way(Contest *contest, int own)
+{
+	int			limit = contest->request->slots;
+	int			others = 0;
+
+	for (int i = 0; i < contest->nrows; i++)
+	{
+		DlockState *row = &contest->rows[i];
+
+		if (i == own || (i == contest->taken && row->slot != DLOCK_HEAD) ||
+			obstacle(row, contest->now) == NO_OBSTACLE)
+			continue;
+		if (row->slot != DLOCK_HEAD && limit != DLOCK_EXCLUSIVE)
+			others++;
+		else if (!oust(contest, i))
+			return false;
+	}
+	if (limit == DLOCK_SHARED || limit == DLOCK_EXCLUSIVE || others < limit)
+		return true;
+	return oust_places(contest, others - limit + 1);
+}
+
+/* The row that a new grant takes over, or none: it gets a new one. */
+static int
+row_to_take(const DlockState *rows, int nrows, const DlockRequest *request)
+{
+	for (int i = 0; i < nrows; i++)
+		if (rows[i].exists &&
+			(request->slots == DLOCK_EXCLUSIVE ? rows[i].slot == DLOCK_HEAD :
+			 is_its_place(&rows[i], request)))
+			return i;
+	return DLOCK_NO_ROW;
+}
+
+/* A retry of the same request, or the same owner with another kind of lock. */
+static DlockVerdict
+acquire_again(const DlockState *rows, int own, const DlockRequest *request)
+{
+	bool		is_head = rows[own].slot == DLOCK_HEAD;
+
+	if (is_head && request->slots != DLOCK_EXCLUSIVE)
+		return verdict(DLOCK_DO_MOVE, DLOCK_IS_GRANTED, own);
+	return verdict(DLOCK_DO_RENEW, DLOCK_IS_GRANTED, own);
+}
+
+static DlockVerdict
+acquire(DlockState *rows, int nrows, const DlockRequest *request,
+		const DlockTurn *turn, int64 now)
+{
+	Contest		contest = {rows, nrows, request, turn, now,
+		.taken = row_to_take(rows, nrows, request),.about = DLOCK_NO_ROW
+	};
+	int			own = DLOCK_NO_ROW;
+	bool		upgrades = false;
+	DlockVerdict v;
+
+	for (int i = 0; i < nrows; i++)
+	{
+		bool		is_ours = is_own(&rows[i], request);
+
+		rows[i].yields = rows[i].ends = false;
+		if (is_ours && !rows[i].unsettled && dlock_fsm_is_held(&rows[i], now))
+			own = i;
+
+		/* an answer that is still open, or an owner with the same hash */
+		else if ((is_ours || is_its_place(&rows[i], request)) &&
+				 obstacle(&rows[i], now) >= HOLDS)
+			return nothing(DLOCK_IS_BUSY, i);
+	}
+
+	if (own != DLOCK_NO_ROW)
+	{
+		upgrades = rows[own].slot != DLOCK_HEAD && request->slots == DLOCK_EXCLUSIVE;
+		if (!upgrades)
+			return acquire_again(rows, own, request);
+		rows[own].ends = true;
+		contest.nends++;
+	}
+
+	if ((turn->behind && !upgrades) || !clear_the_way(&contest, own))
+		v = nothing(DLOCK_IS_BUSY, contest.about);
+	else if (contest.is_refused)
+		v = nothing(DLOCK_IS_REFUSED, contest.about);
+	else if (contest.is_asked)
+		v = nothing(DLOCK_IS_ASKED, contest.about);
+	else
+	{
+		v = verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED, contest.taken);
+		v.nends = contest.nends;
+	}
+	v.upgrades = upgrades;
+	return v;
+}
+
+/*
+ * The others
+ */
+
+static DlockVerdict
+reap(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
+{
+	for (int i = 0; i < nrows; i++)
+	{
+		const DlockState *row = &rows[i];
+		DlockVerdict v;
+
+		if (!row->exists || row->unsettled)
+			continue;
+		switch (dlock_fsm_phase(row, now))
+		{
+			case DLOCK_PHASE_LIVE:
+				break;
+			case DLOCK_PHASE_LAPSED:
+				if (now - row->expires >= request->lapse)
+					return verdict(DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED, i);
+				break;
+			case DLOCK_PHASE_COOLING:
+				if (!row->held)
+					break;
+				v = verdict(DLOCK_DO_CLEAR, DLOCK_IS_EXPIRED, i);
+				v.cools_until = dlock_fsm_busy_until(row);
+				return v;
+			case DLOCK_PHASE_EXPIRED:
+				return verdict(DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED, i);
+			case DLOCK_PHASE_FREE:
+				if (row->slot != DLOCK_HEAD ||
+					now - row->idle_since >= request->linger)
+					return verdict(DLOCK_DO_REMOVE, DLOCK_IS_IDLE, i);
+				break;
+		}
+	}
+	return nothing(DLOCK_IS_BUSY, DLOCK_NO_ROW);
+}
+
+/* The grant of the given version, or what it left behind to cool. */
+static DlockVerdict
+force(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
+{
+	for (int i = 0; i < nrows; i++)
+	{
+		DlockPhase	phase = dlock_fsm_phase(&rows[i], now);
+
+		if (rows[i].version != request->version)
+			continue;
+		if (phase == DLOCK_PHASE_LIVE || phase == DLOCK_PHASE_LAPSED)
+			return dlock_fsm_end(&rows[i], i, true, now);
+		if (phase == DLOCK_PHASE_COOLING)
+			return verdict(DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, i);
+	}
+	return nothing(DLOCK_IS_NOT_HELD, DLOCK_NO_ROW);
 }
 
 /*
@@ -48,122 +493,21 @@ names_grant(const DlockRequest *request, const DlockState *row)
 		return false;
 	if (request->pid != 0 && request->pid != row->pid)
 		return false;
+	if (request->exclusive_only && row->slot != DLOCK_HEAD)
+		return false;
 	return request->by_version || request->owner != NULL || request->pid != 0;
-}
-
-static DlockVerdict
-verdict(DlockAction action, DlockAnswer answer, int row)
-{
-	DlockVerdict v;
-
-	v.action = action;
-	v.answer = answer;
-	v.preempts = false;
-	v.row = row;
-	return v;
-}
-
-static DlockVerdict
-nothing(DlockAnswer answer, int row)
-{
-	return verdict(DLOCK_DO_NOTHING, answer, row);
-}
-
-/* When the holder's time to yield is up, if it is asked at the latest now. */
-int64
-dlock_fsm_yield_by(const DlockState *row, const DlockTurn *turn, int64 now)
-{
-	int64		asked_at = now;
-
-	if (turn->asked_version == row->version)
-		asked_at = turn->asked_at;
-	return Min(asked_at + row->cleanup, turn->until);
-}
-
-bool
-dlock_fsm_is_live(const DlockState *row, int64 now)
-{
-	return row->exists && row->held && !row->gone && now < row->expires;
-}
-
-/* An acquire of a key that is held by another grant. */
-static DlockVerdict
-preempt(const DlockState *rows, int holder, const DlockRequest *request,
-		const DlockTurn *turn, int64 now)
-{
-	const DlockState *row = &rows[holder];
-	DlockVerdict takes = verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED, holder);
-
-	takes.preempts = true;
-	if (request->priority <= row->priority)
-		return nothing(DLOCK_IS_BUSY, holder);
-	if (row->cleanup == 0)
-		return takes;
-	if (now < dlock_fsm_yield_by(row, turn, now))
-		return nothing(DLOCK_IS_ASKED, holder);
-	if (request->force)
-		return takes;
-	return nothing(DLOCK_IS_REFUSED, holder);
-}
-
-static DlockVerdict
-acquire(const DlockState *rows, int nrows, const DlockRequest *request,
-		const DlockTurn *turn, int64 now)
-{
-	int			holder = DLOCK_NO_ROW;
-
-	for (int i = 0; i < nrows; i++)
-		if (rows[i].unsettled)
-			return nothing(DLOCK_IS_BUSY, i);
-
-	for (int i = 0; i < nrows; i++)
-	{
-		if (!dlock_fsm_is_live(&rows[i], now))
-			continue;
-
-		/* a retry of the same request: the same grant again */
-		if (request->role == rows[i].role &&
-			same_owner(request->owner, rows[i].owner))
-			return verdict(DLOCK_DO_RENEW, DLOCK_IS_GRANTED, i);
-		if (holder == DLOCK_NO_ROW)
-			holder = i;
-	}
-
-	if (turn->behind)
-		return nothing(DLOCK_IS_BUSY, holder);
-	if (holder != DLOCK_NO_ROW)
-		return preempt(rows, holder, request, turn, now);
-	return verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED,
-				   nrows > 0 && rows[0].exists ? 0 : DLOCK_NO_ROW);
-}
-
-static DlockVerdict
-reap(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
-{
-	for (int i = 0; i < nrows; i++)
-	{
-		const DlockState *row = &rows[i];
-
-		if (!row->exists || row->unsettled || dlock_fsm_is_live(row, now))
-			continue;
-		if (row->held)
-			return verdict(DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED, i);
-		if (now - row->idle_since >= request->linger)
-			return verdict(DLOCK_DO_REMOVE, DLOCK_IS_IDLE, i);
-	}
-	return nothing(DLOCK_IS_BUSY, DLOCK_NO_ROW);
 }
 
 /* The holder's own operations. */
 static DlockVerdict
-own(const DlockState *row, int i, const DlockRequest *request)
+own(const DlockState *row, int i, const DlockRequest *request, int64 now)
 {
 	switch (request->op)
 	{
 		case DLOCK_REFRESH:
 			return verdict(DLOCK_DO_RENEW, DLOCK_IS_HELD, i);
 		case DLOCK_RELEASE:
-			return verdict(DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, i);
+			return dlock_fsm_end(row, i, request->is_lost, now);
 		case DLOCK_FENCE:
 			return verdict(DLOCK_DO_PIN, DLOCK_IS_HELD, i);
 		default:
@@ -172,26 +516,31 @@ own(const DlockState *row, int i, const DlockRequest *request)
 }
 
 DlockVerdict
-dlock_fsm_decide(const DlockState *rows, int nrows, const DlockRequest *request,
+dlock_fsm_decide(DlockState *rows, int nrows, const DlockRequest *request,
 				 const DlockTurn *turn, int64 now)
 {
-	int			live = DLOCK_NO_ROW;
+	int			held = DLOCK_NO_ROW;
 
-	if (request->op == DLOCK_ACQUIRE)
-		return acquire(rows, nrows, request, turn, now);
-	if (request->op == DLOCK_REAP)
-		return reap(rows, nrows, request, now);
+	switch (request->op)
+	{
+		case DLOCK_ACQUIRE:
+			return acquire(rows, nrows, request, turn, now);
+		case DLOCK_REAP:
+			return reap(rows, nrows, request, now);
+		case DLOCK_FORCE:
+			return force(rows, nrows, request, now);
+		default:
+			break;
+	}
 
 	for (int i = 0; i < nrows; i++)
 	{
-		if (!dlock_fsm_is_live(&rows[i], now))
+		if (!dlock_fsm_is_held(&rows[i], now))
 			continue;
-		if (request->op == DLOCK_FORCE)
-			return verdict(DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, i);
 		if (names_grant(request, &rows[i]))
-			return own(&rows[i], i, request);
-		live = i;
+			return own(&rows[i], i, request, now);
+		held = i;
 	}
-	return nothing(live == DLOCK_NO_ROW || request->op == DLOCK_FORCE ?
-				   DLOCK_IS_NOT_HELD : DLOCK_IS_HELD_BY_OTHER, live);
+	return nothing(held == DLOCK_NO_ROW ?
+				   DLOCK_IS_NOT_HELD : DLOCK_IS_HELD_BY_OTHER, held);
 }

@@ -41,6 +41,8 @@ typedef struct DlockRequest
 	const char *owner;			/* NULL: not named by owner */
 	int32		pid;			/* DLOCK_RELEASE: only if it ends with this
 								 * session; 0: in any case */
+	bool		is_lost;		/* DLOCK_RELEASE: its session has ended */
+	bool		exclusive_only; /* DLOCK_FENCE: not a place of several */
 
 	/* DLOCK_ACQUIRE: the grant; a renewal takes the TTL */
 	int64		ttl;			/* us; 0 = the grant's own */
@@ -48,6 +50,10 @@ typedef struct DlockRequest
 	int64		cleanup;		/* us */
 	int32		priority;
 	bool		session;		/* ends with our connection */
+	int32		slots;			/* how many may hold the key at once */
+	int64		at_least;		/* us */
+	int64		delay;			/* us */
+	bool		lazy;
 
 	/* DLOCK_ACQUIRE: how to wait for it */
 	int64		wait;			/* us; DLOCK_NEVER = without limit */
@@ -57,8 +63,18 @@ typedef struct DlockRequest
 	/* the holder's own operations: give up rather than wait for the row */
 	bool		skip_used;
 
+	/*
+	 * DLOCK_REAP: the row.  DLOCK_ACQUIRE: the place that this owner has in
+	 * any case, or 0.
+	 */
+	int64		slot;
+
 	/* DLOCK_REAP */
 	int64		linger;			/* how long a free row is kept */
+	int64		lapse;			/* how long a lapsed grant is kept */
+
+	/* DLOCK_REFRESH: the TTL counts from this lease time; 0: from now */
+	int64		stamp;
 } DlockRequest;
 
 /* What an acquire has found out about its turn since it was called. */
@@ -66,9 +82,19 @@ typedef struct DlockTurn
 {
 	bool		behind;			/* another request comes first */
 	int64		until;			/* how long we wait, lease time */
-	int64		asked_version;	/* the grant that we asked to yield, or 0 */
-	int64		asked_at;		/* when that was */
+	DlockAsking asking;
 } DlockTurn;
+
+/* What time has made of a row. */
+typedef enum DlockPhase
+{
+	DLOCK_PHASE_FREE,			/* not held; also if there is no row */
+	DLOCK_PHASE_EXPIRED,		/* held, but its time is up */
+	DLOCK_PHASE_COOLING,		/* nobody's, but not to be had yet */
+	DLOCK_PHASE_LAPSED,			/* past its TTL, and its holder's until
+								 * somebody else wants it */
+	DLOCK_PHASE_LIVE
+} DlockPhase;
 
 /* What has to be done to the row. */
 typedef enum DlockAction
@@ -76,6 +102,7 @@ typedef enum DlockAction
 	DLOCK_DO_NOTHING,
 	DLOCK_DO_GRANT,				/* a new grant, with a new version */
 	DLOCK_DO_RENEW,				/* the same grant, for another TTL */
+	DLOCK_DO_MOVE,				/* the same, from the head to a place */
 	DLOCK_DO_PIN,				/* nobody may take it until we commit */
 	DLOCK_DO_CLEAR,				/* end the grant, keep the row */
 	DLOCK_DO_REMOVE				/* delete the row */
@@ -103,14 +130,27 @@ typedef struct DlockVerdict
 {
 	DlockAction action;
 	DlockAnswer answer;
-	bool		preempts;		/* takes a live grant from its holder */
 	int			row;			/* the row that it is about, or DLOCK_NO_ROW */
+	int			nends;			/* rows that end when it is granted */
+	bool		upgrades;		/* the request has a place of the key */
+	int64		cools_until;	/* DLOCK_DO_CLEAR: busy until then; 0: no
+								 * longer */
 } DlockVerdict;
 
-extern bool dlock_fsm_is_live(const DlockState *row, int64 now);
-extern int64 dlock_fsm_yield_by(const DlockState *row, const DlockTurn *turn,
-								int64 now);
-extern DlockVerdict dlock_fsm_decide(const DlockState *rows, int nrows,
+extern DlockPhase dlock_fsm_phase(const DlockState *row, int64 now);
+extern bool dlock_fsm_is_held(const DlockState *row, int64 now);
+extern int64 dlock_fsm_busy_until(const DlockState *row);
+extern int64 dlock_fsm_asked_since(const DlockState *row,
+								   const DlockAsking *asking, int64 now);
+extern int64 dlock_fsm_yield_by(const DlockState *row, const DlockAsking *asking,
+								int64 until, int64 now);
+extern bool dlock_fsm_blocks(const DlockState *row, const DlockRequest *request,
+							 int64 now);
+extern int	dlock_fsm_must_end(const DlockState *rows, int nrows,
+							   const DlockRequest *request, int64 now);
+extern DlockVerdict dlock_fsm_end(const DlockState *row, int i, bool is_lost,
+								  int64 now);
+extern DlockVerdict dlock_fsm_decide(DlockState *rows, int nrows,
 									 const DlockRequest *request,
 									 const DlockTurn *turn, int64 now);
 

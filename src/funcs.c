@@ -8,13 +8,16 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "all.h"
 #include "args.h"
 #include "await.h"
 #include "clock.h"
@@ -30,6 +33,7 @@
 #define MAX_REASON	1024
 
 PG_FUNCTION_INFO_V1(dlock_acquire);
+PG_FUNCTION_INFO_V1(dlock_acquire_all);
 PG_FUNCTION_INFO_V1(dlock_lock);
 PG_FUNCTION_INFO_V1(dlock_watch);
 PG_FUNCTION_INFO_V1(dlock_refresh);
@@ -41,9 +45,8 @@ PG_FUNCTION_INFO_V1(dlock_force_release);
 
 /* True if it was granted; an error if the holder was asked and did not yield. */
 static bool
-acquire(const DlockRequest *request, DlockResult *result)
+is_granted(const DlockRequest *request, const DlockResult *result)
 {
-	dlock_await_acquire(request, result);
 	if (result->answer == DLOCK_IS_REFUSED)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
@@ -63,9 +66,33 @@ dlock_acquire(PG_FUNCTION_ARGS)
 
 	dlock_args_prevent_read_only("dlock_acquire()");
 	dlock_args_acquire(fcinfo, &request);
-	if (!acquire(&request, &result))
+	dlock_await_acquire(&request, &result);
+	if (!is_granted(&request, &result))
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(result.version);
+}
+
+Datum
+dlock_acquire_all(PG_FUNCTION_ARGS)
+{
+	DlockRequest *requests;
+	DlockResult *results;
+	Datum	   *versions;
+	int			n;
+	int			failed;
+
+	dlock_args_prevent_read_only("dlock_acquire_all()");
+	requests = dlock_args_acquire_all(fcinfo, &n);
+	results = palloc0(n * sizeof(DlockResult));
+	failed = dlock_all_acquire(requests, n, results);
+	if (failed >= 0 && !is_granted(&requests[failed], &results[failed]))
+		PG_RETURN_NULL();
+
+	versions = palloc(n * sizeof(Datum));
+	for (int i = 0; i < n; i++)
+		versions[i] = Int64GetDatum(results[i].version);
+	PG_RETURN_ARRAYTYPE_P(construct_array(versions, n, INT8OID, sizeof(int64),
+										  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
 /*
@@ -89,7 +116,8 @@ dlock_lock(PG_FUNCTION_ARGS)
 
 	dlock_args_acquire(fcinfo, &request);
 	request.without_snapshot = !call->atomic && !IsolationUsesXactSnapshot();
-	if (acquire(&request, &result))
+	dlock_await_acquire(&request, &result);
+	if (is_granted(&request, &result))
 	{
 		version = Int64GetDatum(result.version);
 		isnull = false;
@@ -127,6 +155,7 @@ dlock_refresh(PG_FUNCTION_ARGS)
 	dlock_args_key(fcinfo, &request);
 	request.ttl = dlock_args_ttl(fcinfo, 2);
 	dlock_args_claim(fcinfo, 1, 3, &request);
+	request.value = dlock_args_text(fcinfo, 4, "value", DLOCK_MAX_VALUE);
 	if (request.ttl != 0)
 		dlock_policy_check_request(request.key, request.keylen, request.role,
 								   request.ttl, DLOCK_NO_PRIORITY);
@@ -176,7 +205,7 @@ Datum
 dlock_release_session(PG_FUNCTION_ARGS)
 {
 	dlock_args_prevent_read_only("dlock_release_session()");
-	PG_RETURN_INT32(dlock_session_end_release(GetUserId(), true));
+	PG_RETURN_INT32(dlock_session_end_release(GetUserId(), false, true));
 }
 
 /* It writes nothing, so it works in a read-only transaction. */
@@ -196,7 +225,8 @@ dlock_check(PG_FUNCTION_ARGS)
 }
 
 void
-dlock_funcs_fence(const char *key, int keylen, int64 version, Oid role)
+dlock_funcs_fence(const char *key, int keylen, int64 version, Oid role,
+				  bool exclusive_only)
 {
 	DlockRequest request = {.op = DLOCK_FENCE};
 	DlockResult result;
@@ -207,6 +237,7 @@ dlock_funcs_fence(const char *key, int keylen, int64 version, Oid role)
 	request.version = version;
 	request.key = key;
 	request.keylen = keylen;
+	request.exclusive_only = exclusive_only;
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer == DLOCK_IS_HELD)
@@ -234,13 +265,14 @@ dlock_fence(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(1))
 		dlock_args_null("version");
 	dlock_funcs_fence(request.key, request.keylen, PG_GETARG_INT64(1),
-					  GetUserId());
+					  GetUserId(), false);
 	PG_RETURN_VOID();
 }
 
 /*
- * An administrator takes a lock away from its holder.  The caller's transaction
- * sends the event, so that it is not sent if that transaction rolls back.
+ * An administrator takes a lock away from its holder, or from all its holders.
+ * The caller's transaction sends the events, so that they are not sent if that
+ * transaction rolls back.
  */
 Datum
 dlock_force_release(PG_FUNCTION_ARGS)
@@ -249,6 +281,9 @@ dlock_force_release(PG_FUNCTION_ARGS)
 	DlockResult result;
 	char	   *reason;
 	char	   *key;
+	int64	   *versions;
+	int64		highest = 0;
+	int			n;
 
 	dlock_args_prevent_read_only("dlock_force_release()");
 
@@ -257,17 +292,28 @@ dlock_force_release(PG_FUNCTION_ARGS)
 	if (reason == NULL)
 		dlock_args_null("reason");
 	request.role = GetUserId();
-
-	dlock_lock_execute(&request, &result);
-	if (result.answer != DLOCK_IS_RELEASED)
-		PG_RETURN_NULL();
+	request.by_version = true;
 
 	key = pnstrdup(request.key, request.keylen);
-	ereport(LOG,
-			(errmsg("lock \"%s\" with version %lld was forcibly released by role \"%s\"",
-					key, (long long) result.version,
-					GetUserNameFromId(request.role, false)),
-			 errdetail("Reason: %s", reason)));
-	dlock_event_forced(key, result.version, request.role, reason);
-	PG_RETURN_INT64(result.version);
+	versions = dlock_lock_versions(&request, &n);
+	for (int i = 0; i < n; i++)
+	{
+		request.version = versions[i];
+		if (PG_NARGS() > 2 && !PG_ARGISNULL(2) && request.version != PG_GETARG_INT64(2))
+			continue;
+		dlock_lock_execute(&request, &result);
+		if (result.answer != DLOCK_IS_RELEASED)
+			continue;
+
+		highest = Max(highest, request.version);
+		ereport(LOG,
+				(errmsg("lock \"%s\" with version %lld was forcibly released by role \"%s\"",
+						key, (long long) request.version,
+						GetUserNameFromId(request.role, false)),
+				 errdetail("Reason: %s", reason)));
+		dlock_event_forced(key, request.version, request.role, reason);
+	}
+	if (highest == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(highest);
 }

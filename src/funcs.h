@@ -8,6 +8,7 @@
 #ifndef DLOCK_FUNCS_H
 #define DLOCK_FUNCS_H
 
-extern void dlock_funcs_fence(const char *key, int keylen, int64 version, Oid role);
+extern void dlock_funcs_fence(const char *key, int keylen, int64 version, Oid role,
+							  bool exclusive_only);
 
 #endif							/* DLOCK_FUNCS_H */

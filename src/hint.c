@@ -132,6 +132,6 @@ dlock_test_poison_hints(PG_FUNCTION_ARGS)
 				   (OffsetNumber) ((dice >> 32) % 400 + 1));
 	if (dice >> 60 == 0)
 		ItemPointerSet(&tid, MaxBlockNumber, FirstOffsetNumber);
-	dlock_hint_set(dlock_key_place(&key, DLOCK_EXCLUSIVE_SLOT), &tid);
+	dlock_hint_set(dlock_key_slot(&key, DLOCK_HEAD), &tid);
 	PG_RETURN_VOID();
 }

@@ -21,36 +21,17 @@
  */
 #include "postgres.h"
 
-#include "access/transam.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
-#include "storage/procarray.h"
-#include "storage/sinval.h"
 
 #include "clock.h"
-#include "database.h"
-#include "ends.h"
-#include "events.h"
 #include "guc.h"
 #include "lock.h"
+#include "record.h"
 #include "session.h"
 #include "standby.h"
-#include "stats.h"
 #include "version.h"
 #include "wait.h"
 #include "write.h"
-#include "xact.h"
-
-typedef struct Try
-{
-	const DlockKey *key;
-	const DlockRequest *request;
-	const DlockTurn *turn;
-	DlockStore	store;
-	DlockRows  *found;
-	DlockResult *result;
-	DlockWrite	wrote;
-} Try;
 
 static LockTupleMode
 lock_mode(DlockAction action)
@@ -67,229 +48,151 @@ lock_mode(DlockAction action)
 }
 
 /*
- * Has the transaction that was changing the row ended by now?  Then an acquire
- * looks again before it answers busy.
- *
- * If it is the reaper's, this waits for it, because what the reaper deletes is
- * free.  The reaper touches a few rows and commits, and waits for nobody, so
- * this takes no longer than waiting for an LWLock.
+ * Step 1: finding
  */
+
 static bool
-pending_has_ended(const DlockRow *row)
+is_shared(const DlockRequest *request)
 {
-	DlockDatabase *db;
-
-	if (!TransactionIdIsValid(row->pending))
-		return false;
-	db = dlock_database(MyDatabaseId);
-	if (db != NULL && pg_atomic_read_u32(&db->reaper_xid) == row->pending)
-		XactLockTableWait(row->pending, NULL, NULL, XLTW_None);
-	return !TransactionIdIsInProgress(row->pending);
+	return request->op == DLOCK_ACQUIRE && request->slots != DLOCK_EXCLUSIVE;
 }
 
-static DlockVerdict
-decide(const Try *try, int64 now)
-{
-	return dlock_fsm_decide(try->found->states, try->found->n, try->request,
-							try->turn, now);
-}
-
-static void
-fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 now)
-{
-	grant->version = version;
-	grant->role = request->role;
-	grant->owner = request->owner;
-	grant->value = request->value;
-	grant->ttl = request->ttl;
-	grant->cleanup = request->cleanup;
-	grant->priority = request->priority;
-	grant->pid = request->session ? MyProcPid : 0;
-	grant->acquired_at = now;
-	grant->refreshed_at = now;
-	grant->expires_at = now + request->ttl;
-}
-
-static void
-granted(DlockResult *result, const DlockGrant *grant)
-{
-	result->version = grant->version;
-	result->expires = grant->expires_at;
-	dlock_xact_want_reaper(grant->expires_at);
-}
-
-/* Steps 3 to 5 for a key that has no row.  False: look again. */
+/* Is the grant that the request names among the rows found so far? */
 static bool
-add_row(Try *try)
+is_found(const DlockTry *try)
 {
-	int			change = dlock_xact_begin_change(try->key->hash);
-	DlockInsertion insertion;
-	DlockGrant	grant;
-	uint64		seen;
+	DlockAnswer answer = dlock_grant_decide(try, dlock_clock_now()).answer;
 
-	fill_grant(&grant, try->request, 0, dlock_clock_now());
-	dlock_write_prepare_insert(&insertion, &try->store, try->key, &grant);
-	do
-	{
-		seen = SharedInvalidMessageCounter;
-		dlock_version_load(&try->store);
-		dlock_write_load_insert(&insertion);
-	} while (seen != SharedInvalidMessageCounter);
-
-	if (!dlock_write_begin_insert(&insertion))
-	{
-		dlock_xact_cancel_change(change);
-		return false;
-	}
-	if (!insertion.is_grant)
-	{
-		dlock_write_end_insert(&insertion, 0, grant.acquired_at);
-		dlock_xact_end_change(change, false, false, DLOCK_NEVER);
-		return false;
-	}
-
-	/* the place is ours: draw the version, and start the lease now */
-	fill_grant(&grant, try->request, dlock_version_next(&try->store),
-			   dlock_clock_now());
-	dlock_write_end_insert(&insertion, grant.version, grant.acquired_at);
-	granted(try->result, &grant);
-	dlock_xact_end_change(change, false, true, grant.expires_at);
-	dlock_xact_count_change(change, DLOCK_STAT_BIT(DLOCK_STAT_GRANTS));
-	try->wrote = DLOCK_WROTE_GRANT;
-	return true;
+	return answer != DLOCK_IS_NOT_HELD && answer != DLOCK_IS_HELD_BY_OTHER;
 }
 
-/* Renew a grant: a repeated acquire replaces it, a refresh extends it. */
-static DlockWrite
-renew(Try *try, DlockRow *row, int64 now, int change)
+/*
+ * The rows for an operation that names a grant: the head, if it is that grant;
+ * or else the place, if its version or owner leads to it; or else all.
+ */
+static void
+find_named(DlockTry *try)
 {
 	const DlockRequest *request = try->request;
-	int64		old_ttl = dlock_row_ttl(row->tuple);
-	int64		ttl = request->ttl != 0 ? request->ttl : old_ttl;
+	DlockRows  *found = try->found;
+	int			nheads = found->n;
 
-	try->result->renewed = true;
+	if (request->exclusive_only || !dlock_places_marked(try->key) || is_found(try))
+		return;
+	if (request->by_version &&
+		dlock_find_version(&try->store, try->key, request->version, found) &&
+		is_found(try))
+		return;
+	found->n = nheads;
+	if (request->owner != NULL &&
+		dlock_find_slot(&try->store, try->key,
+						dlock_key_owner_slot(request->role, request->owner),
+						DLOCK_FIND_COMMITTED, found) &&
+		is_found(try))
+		return;
+	found->n = nheads;
+	dlock_find_places(&try->store, try->key, DLOCK_FIND_COMMITTED, true, found);
+}
+
+static void
+find_rows(DlockTry *try)
+{
+	const DlockRequest *request = try->request;
+	DlockRows  *found = try->found;
+	DlockFind	how = request->op == DLOCK_ACQUIRE ?
+	DLOCK_FIND_NEWEST : DLOCK_FIND_COMMITTED;
+
+	dlock_find_nothing(found);
+	if (request->op == DLOCK_REAP)
+	{
+		(void) dlock_find_slot(&try->store, try->key, request->slot, how, found);
+		return;
+	}
 
 	if (request->op == DLOCK_ACQUIRE)
 	{
-		DlockGrant	grant;
-
-		fill_grant(&grant, request, dlock_row_version(row->tuple), now);
-		grant.acquired_at = dlock_row_acquired_at(row->tuple);
-		dlock_write_grant(&try->store, try->key, row, &grant);
-		granted(try->result, &grant);
-		dlock_xact_end_change(change, true, false, grant.expires_at);
-		return DLOCK_WROTE_GRANT;
+		if (is_shared(request))
+			dlock_places_mark(try->key);
+		try->is_marked = dlock_places_marked(try->key);
+		if (try->is_marked)
+		{
+			dlock_places_read(try->key, &try->claims);
+			try->before = dlock_clock_now();
+		}
 	}
-
-	dlock_write_renewal(&try->store, try->key, row, ttl, now);
-	try->result->expires = now + ttl;
-	dlock_xact_want_reaper(now + ttl);
-	dlock_xact_end_change(change, false, false, now + ttl);
-	return ttl > old_ttl ? DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
-}
-
-/* A grant that is taken over or removed; it is not live unless preempted. */
-static uint32
-lost(DlockState *state, bool preempts, DlockEnd *how)
-{
-	if (preempts)
+	(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, how, found);
+	if (request->op != DLOCK_ACQUIRE)
+		find_named(try);
+	else if (request->slots == DLOCK_SHARED)
 	{
-		*how = DLOCK_END_PREEMPTED;
-		return DLOCK_STAT_BIT(DLOCK_STAT_PREEMPTED);
+		if (request->slot != DLOCK_HEAD)
+			(void) dlock_find_slot(&try->store, try->key, request->slot, how, found);
 	}
-	*how = state->gone ? DLOCK_END_SESSION_GONE : DLOCK_END_EXPIRED;
-	return DLOCK_STAT_BIT(DLOCK_STAT_EXPIRED);
+	else if (try->is_marked)
+		dlock_find_places(&try->store, try->key, how, false, found);
 }
 
-/* Note what the commit of a change counts, and the grant that it ends. */
-static void
-record(Try *try, DlockVerdict verdict, int64 now, int change)
-{
-	const DlockRequest *request = try->request;
-	DlockState *state = &try->found->states[verdict.row];
-	bool		ends = false;
-	DlockEnd	how = DLOCK_END_RELEASED;
-	uint32		counts = 0;
-
-	switch (verdict.action)
-	{
-		case DLOCK_DO_GRANT:
-			counts = DLOCK_STAT_BIT(DLOCK_STAT_GRANTS);
-			ends = state->held;
-			if (ends)
-				counts |= lost(state, verdict.preempts, &how);
-			break;
-		case DLOCK_DO_RENEW:
-			counts = DLOCK_STAT_BIT(DLOCK_STAT_RENEWALS);
-			break;
-		case DLOCK_DO_CLEAR:
-			ends = true;
-			counts = DLOCK_STAT_BIT(DLOCK_STAT_RELEASES);
-			if (request->op == DLOCK_FORCE)
-			{
-				counts = DLOCK_STAT_BIT(DLOCK_STAT_FORCED);
-				how = DLOCK_END_FORCED;
-			}
-			else if (request->pid != 0)
-				how = DLOCK_END_DISCONNECTED;
-			break;
-		case DLOCK_DO_REMOVE:
-			ends = verdict.answer == DLOCK_IS_EXPIRED;
-			if (ends)
-				counts = lost(state, false, &how);
-			break;
-		case DLOCK_DO_PIN:
-		case DLOCK_DO_NOTHING:
-			return;
-	}
-	dlock_xact_count_change(change, counts);
-	if (ends)
-		dlock_ends_note(&try->store, try->key, try->found->rows[verdict.row].tuple,
-						state, how, request->role, now);
-}
+/*
+ * Steps 3 to 5, if they do not make a grant
+ */
 
 /* Step 5 for a row that we have locked. */
-static DlockWrite
-apply(Try *try, DlockRow *row, DlockAction action, int64 now, int change)
+static void
+apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 {
-	DlockGrant	grant;
+	int64		version = row->tuple != NULL ? dlock_row_version(row->tuple) : 0;
 
-	switch (action)
+	try->wrote = DLOCK_WROTE_LAZY;
+	switch (verdict.action)
 	{
-		case DLOCK_DO_GRANT:
-			fill_grant(&grant, try->request, dlock_version_next(&try->store), now);
-			dlock_write_grant(&try->store, try->key, row, &grant);
-			granted(try->result, &grant);
-			dlock_xact_end_change(change, false, true, grant.expires_at);
-			return DLOCK_WROTE_GRANT;
-
 		case DLOCK_DO_RENEW:
-			return renew(try, row, now, change);
+			dlock_grant_renew(try, row, try->found->states[verdict.row].slot, now,
+							  change);
+			return;
 
 		case DLOCK_DO_CLEAR:
-			dlock_write_free(&try->store, try->key, row, now);
-			dlock_session_released(try->key);
-			dlock_xact_want_reaper(now + DLOCK_LINGER_US);
-			return try->request->op == DLOCK_FORCE ?
-				DLOCK_WROTE_OTHER : DLOCK_WROTE_LAZY;
+			dlock_write_free(&try->store, try->key, row, now, verdict.cools_until);
+			dlock_session_released(version);
+			if (try->found->states[verdict.row].slot != DLOCK_HEAD)
+				dlock_xact_want_reaper(verdict.cools_until);
+			else
+				dlock_xact_want_reaper(Max(verdict.cools_until, now + DLOCK_LINGER_US));
+			if (try->request->op == DLOCK_FORCE)
+				try->wrote = DLOCK_WROTE_OTHER;
+			if (verdict.cools_until != 0)
+				dlock_xact_end_change(change, false, true, verdict.cools_until);
+			return;
 
 		case DLOCK_DO_REMOVE:
 			dlock_write_remove(&try->store, row);
-			return DLOCK_WROTE_LAZY;
+			dlock_session_released(version);
+			if (try->request->op == DLOCK_FORCE)
+				try->wrote = DLOCK_WROTE_OTHER;
+			return;
 
-		case DLOCK_DO_PIN:
-		case DLOCK_DO_NOTHING:
+		default:
 			break;
 	}
 
 	/* only the row is locked; that blocks others until we end */
 	dlock_xact_end_change(change, true, false, DLOCK_NEVER);
-	return DLOCK_WROTE_LAZY;
 }
 
-/* Steps 3 to 5 for a key that has a row.  False: look again. */
+/* Note that a grant ends, for the statistics and the log. */
+static void
+record_ended(DlockTry *try, DlockVerdict verdict, int64 now, int change)
+{
+	DlockEnding ending = {.store = &try->store,.key = try->key,
+		.state = &try->found->states[verdict.row],
+		.row = &try->found->rows[verdict.row],
+	.request = try->request,.now = now,.change = change};
+
+	dlock_record_ended(&ending, verdict.answer);
+}
+
+/* Steps 3 to 5 for a row.  False: look again. */
 static bool
-change_row(Try *try, DlockVerdict verdict)
+change_row(DlockTry *try, DlockVerdict verdict)
 {
 	const DlockRequest *request = try->request;
 	DlockState *state = &try->found->states[verdict.row];
@@ -310,7 +213,7 @@ change_row(Try *try, DlockVerdict verdict)
 		return false;
 	if (locked == DLOCK_LOCK_BUSY)
 	{
-		if (request->op == DLOCK_ACQUIRE && pending_has_ended(row))
+		if (request->op == DLOCK_ACQUIRE && dlock_grant_pending_ended(row))
 			return false;
 		try->result->answer = DLOCK_IS_BUSY;
 		return true;
@@ -318,41 +221,55 @@ change_row(Try *try, DlockVerdict verdict)
 
 	try->wrote = DLOCK_WROTE_LAZY;
 	now = dlock_clock_now();
-	verdict = decide(try, now);
+	verdict = dlock_grant_decide(try, now);
 	if (verdict.action != DLOCK_DO_NOTHING && verdict.action != locked_for)
 		return false;			/* needs another lock */
+	if (verdict.action == DLOCK_DO_MOVE)
+		return dlock_grant_move(try, verdict, change);
 	try->result->answer = verdict.answer;
-	record(try, verdict, now, change);
-	try->wrote = apply(try, row, verdict.action, now, change);
-	if (verdict.preempts)
-		dlock_event_forced(pnstrdup(try->key->data, try->key->len), state->version,
-						   request->role, NULL);
+	if (verdict.action == DLOCK_DO_CLEAR || verdict.action == DLOCK_DO_REMOVE)
+		record_ended(try, verdict, now, change);
+	apply(try, row, verdict, now, change);
 	return true;
 }
 
-/* Steps 1 and 2, and the others if there is something to write. */
+/*
+ * Steps 1 and 2
+ */
+
+/* At most so often a request for one of several places looks again. */
+#define MAX_LOOKS	5
+
+/* Has anything that keeps us from it ended while we looked? */
 static bool
-look(Try *try)
+has_ended(const DlockTry *try)
 {
-	const DlockRequest *request = try->request;
+	if (try->request->op != DLOCK_ACQUIRE ||
+		(is_shared(try->request) && try->looks >= MAX_LOOKS))
+		return false;
+	for (int i = 0; i < try->found->n; i++)
+		if (dlock_grant_pending_ended(&try->found->rows[i]))
+			return true;
+	return false;
+}
+
+/* Find and decide. */
+static DlockVerdict
+find_and_decide(DlockTry *try)
+{
 	DlockRows  *found = try->found;
 	DlockVerdict verdict;
 
-	dlock_find(&try->store, try->key,
-			   request->op == DLOCK_ACQUIRE ? DLOCK_FIND_NEWEST : DLOCK_FIND_COMMITTED,
-			   found);
-	for (int i = 0; i < found->n; i++)
-	{
-		DlockState *state = &found->states[i];
+	find_rows(try);
+	if (try->request->op == DLOCK_CHECK)
+		for (int i = 0; i < found->n; i++)
+			found->states[i].asked = found->states[i].held &&
+				dlock_wait_asked(try->key, &found->states[i], NULL);
 
-		if (request->op == DLOCK_ACQUIRE && pending_has_ended(&found->rows[i]))
-			return false;
-		if (request->op == DLOCK_CHECK && state->held)
-			state->asked = dlock_wait_asked(try->key, state->version, NULL);
-	}
-
-	verdict = decide(try, dlock_clock_now());
+	verdict = dlock_grant_decide(try, try->is_marked ?
+								 try->before : dlock_clock_now());
 	try->result->answer = verdict.answer;
+	try->result->upgrades = verdict.upgrades;
 	try->result->version = 0;
 	try->result->expires = 0;
 	try->result->renewed = false;
@@ -361,15 +278,41 @@ look(Try *try)
 		try->result->version = found->states[verdict.row].version;
 		try->result->expires = found->states[verdict.row].expires;
 	}
-	if (verdict.action == DLOCK_DO_NOTHING)
-		return true;
+	return verdict;
+}
 
-	if (verdict.action == DLOCK_DO_GRANT)
-	{
-		dlock_standby_require();
-		dlock_version_prepare(&try->store);
-	}
-	return verdict.row == DLOCK_NO_ROW ? add_row(try) : change_row(try, verdict);
+/* Steps 1 and 2, and the others if there is something to write. */
+static bool
+look(DlockTry *try)
+{
+	DlockVerdict verdict = find_and_decide(try);
+
+	try->looks++;
+	if (verdict.action == DLOCK_DO_NOTHING)
+		return verdict.answer != DLOCK_IS_BUSY || !has_ended(try);
+	if (verdict.action != DLOCK_DO_GRANT)
+		return change_row(try, verdict);
+
+	dlock_standby_require();
+	dlock_version_prepare(&try->store);
+	if (is_shared(try->request))
+		return dlock_grant_place(try, verdict);
+	return verdict.row == DLOCK_NO_ROW ?
+		dlock_grant_add_head(try, verdict) : dlock_grant_head(try, verdict);
+}
+
+static void
+begin_try(DlockTry *try, const DlockKey *key, const DlockRequest *request,
+		  const DlockTurn *turn, DlockRows *found, DlockResult *result)
+{
+	memset(try, 0, sizeof(*try));
+	try->key = key;
+	try->request = request;
+	try->turn = turn;
+	try->found = found;
+	try->result = result;
+	try->wrote = DLOCK_WROTE_NOTHING;
+	dlock_store_open(&try->store, request->op != DLOCK_CHECK, false);
 }
 
 /* One try.  Leaves in "found" what was there, for a caller that has to wait. */
@@ -377,23 +320,16 @@ void
 dlock_lock_try(const DlockKey *key, const DlockRequest *request,
 			   const DlockTurn *turn, DlockRows *found, DlockResult *result)
 {
-	Try			try;
-
-	try.key = key;
-	try.request = request;
-	try.turn = turn;
-	try.found = found;
-	try.result = result;
-	try.wrote = DLOCK_WROTE_NOTHING;
+	DlockTry	try;
 
 	dlock_xact_enter();
-	dlock_store_open(&try.store, request->op != DLOCK_CHECK, false);
+	begin_try(&try, key, request, turn, found, result);
 	do
 		CHECK_FOR_INTERRUPTS();
 	while (!look(&try));
 
 	if (result->answer == DLOCK_IS_GRANTED && request->session)
-		dlock_session_add(key, request->role);
+		dlock_session_add(key, request->role, result->version);
 	dlock_store_close(&try.store, try.wrote != DLOCK_WROTE_NOTHING);
 	dlock_xact_leave(try.wrote);
 }
@@ -408,4 +344,52 @@ dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 
 	dlock_key_set(&key, request->key, request->keylen);
 	dlock_lock_try(&key, request, &turn, &found, result);
+}
+
+/* Would an acquire be busy?  Steps 1 and 2 only. */
+bool
+dlock_lock_is_busy(const DlockRequest *request)
+{
+	DlockTurn	turn = {0};
+	DlockKey	key;
+	DlockRows	found;
+	DlockResult result;
+	DlockTry	try;
+
+	dlock_key_set(&key, request->key, request->keylen);
+	turn.behind = dlock_wait_others_first(&key, request->priority);
+	begin_try(&try, &key, request, &turn, &found, &result);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) find_and_decide(&try);
+		try.looks++;
+	} while (result.answer == DLOCK_IS_BUSY && has_ended(&try));
+	dlock_store_close(&try.store, false);
+	return result.answer != DLOCK_IS_GRANTED;
+}
+
+/* The versions of all grants of the key that are held or cooling. */
+int64 *
+dlock_lock_versions(const DlockRequest *request, int *n)
+{
+	DlockKey	key;
+	DlockRows	found;
+	DlockStore	store;
+	int64	   *versions;
+	int64		now;
+
+	dlock_key_set(&key, request->key, request->keylen);
+	dlock_store_open(&store, false, false);
+	dlock_find_committed(&store, &key, &found);
+	dlock_store_close(&store, false);
+
+	*n = 0;
+	versions = palloc(found.n * sizeof(int64) + 1);
+	now = dlock_clock_now();
+	for (int i = 0; i < found.n; i++)
+		if (dlock_fsm_is_held(&found.states[i], now) ||
+			dlock_fsm_phase(&found.states[i], now) == DLOCK_PHASE_COOLING)
+			versions[(*n)++] = found.states[i].version;
+	return versions;
 }

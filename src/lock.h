@@ -8,20 +8,13 @@
 #ifndef DLOCK_LOCK_H
 #define DLOCK_LOCK_H
 
-#include "find.h"
-#include "fsm.h"
-
-typedef struct DlockResult
-{
-	DlockAnswer answer;
-	int64		version;		/* of the grant that the answer is about */
-	int64		expires;		/* its expiry, lease time */
-	bool		renewed;		/* granted, and it was ours before */
-} DlockResult;
+#include "grant.h"
 
 extern void dlock_lock_try(const DlockKey *key, const DlockRequest *request,
 						   const DlockTurn *turn, DlockRows *found,
 						   DlockResult *result);
 extern void dlock_lock_execute(const DlockRequest *request, DlockResult *result);
+extern bool dlock_lock_is_busy(const DlockRequest *request);
+extern int64 *dlock_lock_versions(const DlockRequest *request, int *n);
 
 #endif							/* DLOCK_LOCK_H */

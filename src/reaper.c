@@ -6,7 +6,8 @@
  *
  * A pass reads the table from where the last one stopped.  It asks the engine
  * to remove the rows that have expired, and those that have been free for a
- * long time.  The engine treats this like any other request: it finds the row
+ * long time.  It also marks the keys that have places (places.c); if the reaper
+ * is turned off, the first pass after a start does only that.  The engine treats this like any other request: it finds the row
  * again, decides, and skips a row that is in use.
  *
  * Rows are deleted in batches.  Each batch is a separate transaction, whose
@@ -45,6 +46,7 @@
 #include "events.h"
 #include "guc.h"
 #include "lock.h"
+#include "places.h"
 #include "reaper.h"
 #include "row.h"
 #include "scan.h"
@@ -63,6 +65,7 @@ typedef struct Batch
 	int			nkeys;
 	char	   *keys[BATCH_ROWS + MaxHeapTuplesPerPage];
 	int			keylens[BATCH_ROWS + MaxHeapTuplesPerPage];
+	int64		slots[BATCH_ROWS + MaxHeapTuplesPerPage];
 	int64		now;
 	int64		next;			/* lease time at which the next row is due */
 	MemoryContext per_row;
@@ -74,6 +77,24 @@ typedef struct Expired
 	char	   *key;
 	int64		version;
 } Expired;
+
+/* How long a lapsed grant is kept. */
+static int64
+lapse_us(void)
+{
+	return dlock_max_ttl * INT64CONST(1000);
+}
+
+/* When a row is to be looked at, if nobody changes it until then. */
+static int64
+due_at(const DlockState *state)
+{
+	if (state->held)
+		return state->lazy ? state->expires + lapse_us() : state->expires;
+	if (state->slot == DLOCK_HEAD)
+		return Max(state->expires, state->idle_since + DLOCK_LINGER_US);
+	return state->expires;
+}
 
 static bool
 collect(const DlockStore *store, HeapTuple tuple, DlockSeen seen, void *arg)
@@ -94,12 +115,15 @@ collect(const DlockStore *store, HeapTuple tuple, DlockSeen seen, void *arg)
 	dlock_row_key(tuple, &key);
 	dlock_row_state(tuple, &state);
 
-	falls_due = state.held ? state.expires : state.idle_since + DLOCK_LINGER_US;
+	if (state.slot != DLOCK_HEAD)
+		dlock_places_mark(&key);
+	falls_due = dlock_reap_interval > 0 ? due_at(&state) : DLOCK_NEVER;
 	if (falls_due <= batch->now)
 	{
 		batch->keys[batch->nkeys] =
 			MemoryContextStrdup(batch->kept, pnstrdup(key.data, key.len));
 		batch->keylens[batch->nkeys] = key.len;
+		batch->slots[batch->nkeys] = state.slot;
 		batch->nkeys++;
 	}
 	else
@@ -122,7 +146,35 @@ notify_expired(const Expired *expired, int n)
 	CommitTransactionCommand();
 }
 
-/* Tell the holders that have been asked to yield. */
+/* Tell the holders that this waiter has asked to yield. */
+static void
+notify_holders(const DlockWaiter *waiter)
+{
+	DlockStore	store;
+	DlockKey	key;
+	DlockRows	found;
+	int64		now;
+
+	if (!dlock_store_open(&store, false, true))
+		return;
+	dlock_key_set(&key, waiter->key, waiter->keylen);
+	dlock_find_committed(&store, &key, &found);
+	dlock_store_close(&store, false);
+	now = dlock_clock_now();
+	for (int i = 0; i < found.n; i++)
+	{
+		DlockState *grant = &found.states[i];
+
+		if (dlock_fsm_phase(grant, now) == DLOCK_PHASE_LIVE &&
+			dlock_wait_is_asked(waiter, grant))
+			dlock_event_preempt(waiter->key, grant->version, waiter->role,
+								waiter->priority,
+								dlock_fsm_yield_by(grant, &waiter->asking,
+												   waiter->until, now));
+	}
+}
+
+/* Tell all holders that have been asked to yield. */
 static void
 notify_asked(DlockDatabase *db)
 {
@@ -132,8 +184,9 @@ notify_asked(DlockDatabase *db)
 	while (dlock_wait_take_announcement(db->dboid, waiter))
 	{
 		StartTransactionCommand();
-		dlock_event_preempt(waiter->key, waiter->asked_version, waiter->role,
-							waiter->priority, waiter->yield_by);
+		PushActiveSnapshot(GetTransactionSnapshot());
+		notify_holders(waiter);
+		PopActiveSnapshot();
 		CommitTransactionCommand();
 	}
 	pfree(waiter);
@@ -164,7 +217,9 @@ run_batch(DlockDatabase *db, BlockNumber start, int *removed)
 	batch->per_row = AllocSetContextCreate(CurrentMemoryContext, "dlock row",
 										   ALLOCSET_DEFAULT_SIZES);
 
-	if (dlock_store_open(&store, true, true))
+	if (!dlock_store_open(&store, true, true))
+		db->progress.from_start = false;
+	else
 	{
 		batch->now = dlock_clock_now();
 		block = dlock_scan(&store, GetActiveSnapshot(), start, BATCH_BLOCKS,
@@ -180,6 +235,8 @@ run_batch(DlockDatabase *db, BlockNumber start, int *removed)
 
 			request.op = DLOCK_REAP;
 			request.linger = DLOCK_LINGER_US;
+			request.lapse = lapse_us();
+			request.slot = batch->slots[i];
 			request.key = batch->keys[i];
 			request.keylen = batch->keylens[i];
 			dlock_lock_execute(&request, &result);
@@ -228,7 +285,10 @@ run_pass(DlockDatabase *db)
 	/* what backends report from here on is for the next pass */
 	dlock_database_set_due(db, DLOCK_NEVER);
 	if (db->progress.next_block == 0)
+	{
 		db->progress.next_due = DLOCK_NEVER;
+		db->progress.from_start = true;
+	}
 
 	for (;;)
 	{
@@ -240,6 +300,8 @@ run_pass(DlockDatabase *db)
 		db->progress.next_block = next == InvalidBlockNumber ? 0 : next;
 		now = dlock_clock_now();
 		worked += now - batch_began;
+		if (db->progress.next_block == 0 && db->progress.from_start)
+			pg_atomic_write_u32(&db->places_known, 1);
 		if (db->progress.next_block == 0 || now - began > PASS_US)
 			break;
 		rest((now - batch_began) * REST_BATCH);
@@ -280,7 +342,8 @@ dlock_reaper_main(Datum arg)
 	dlock_ends_defer();
 
 	notify_asked(db);
-	if (dlock_reap_interval > 0 && dlock_clock_now() >= db->progress.not_before)
+	if ((dlock_reap_interval > 0 || pg_atomic_read_u32(&db->places_known) == 0) &&
+		dlock_clock_now() >= db->progress.not_before)
 		run_pass(db);
 	db->progress.ended = true;
 }

@@ -18,9 +18,11 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/multixact.h"
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "access/tupmacs.h"
+#include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
@@ -40,34 +42,42 @@
 typedef struct FormDlock
 {
 	int64		run;			/* the run of the server that wrote the times */
-	int64		ttl;
+	int64		slot;			/* DLOCK_HEAD: the exclusive grant */
+	int64		ttl;			/* of a row that is not held: it cools so long */
 	int64		cleanup;
+	int32		at_least;		/* ms */
+	int32		delay;			/* ms */
 	Oid			role;
 	int32		priority;
+	int32		slots;			/* how many may hold the key; 0: any number */
+	bool		lazy;
+	bool		held;
 	int64		version;
 	int64		acquired_at;
 	int64		refreshed_at;	/* of a row that is not held: freed at */
-	int64		expires_at;
+	int64		expires_at;		/* ... cools until */
 	int32		pid;			/* the session that the grant ends with, or 0 */
-	bool		held;
-	int16		slot;			/* 0: the exclusive grant */
 	struct varlena key;
 } FormDlock;
 
 enum
 {
 	Anum_run = 1,
+	Anum_slot,
 	Anum_ttl,
 	Anum_cleanup,
+	Anum_at_least,
+	Anum_delay,
 	Anum_role,
 	Anum_priority,
+	Anum_slots,
+	Anum_lazy,
+	Anum_held,
 	Anum_version,
 	Anum_acquired_at,
 	Anum_refreshed_at,
 	Anum_expires_at,
 	Anum_pid,
-	Anum_held,
-	Anum_slot,
 	Anum_key,
 	Anum_owner,
 	Anum_value,
@@ -75,9 +85,9 @@ enum
 };
 
 static const Oid types[Natts_dlock] = {
-	INT8OID, INT8OID, INT8OID, REGROLEOID, INT4OID, INT8OID, TIMESTAMPTZOID,
-	TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, BOOLOID, INT2OID, TEXTOID, TEXTOID,
-	TEXTOID
+	INT8OID, INT8OID, INT8OID, INT8OID, INT4OID, INT4OID, REGROLEOID, INT4OID,
+	INT4OID, BOOLOID, BOOLOID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID,
+	TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID
 };
 
 #define FORM(tuple) ((FormDlock *) GETSTRUCT(tuple))
@@ -178,15 +188,47 @@ dlock_row_check_table(Relation heap, Oid index)
  * Reading
  */
 
-/* Is this a row of the given place? */
 bool
-dlock_row_is(HeapTuple tuple, const DlockKey *key, int16 slot)
+dlock_row_has_key(HeapTuple tuple, const DlockKey *key)
 {
 	FormDlock  *form = FORM(tuple);
 
-	return form->slot == slot &&
-		VARSIZE(&form->key) - VARHDRSZ == (Size) key->len &&
+	return VARSIZE(&form->key) - VARHDRSZ == (Size) key->len &&
 		memcmp(VARDATA(&form->key), key->data, key->len) == 0;
+}
+
+/* Is this a row of the given key and slot? */
+bool
+dlock_row_is(HeapTuple tuple, const DlockKey *key, int64 slot)
+{
+	return FORM(tuple)->slot == slot && dlock_row_has_key(tuple, key);
+}
+
+/*
+ * Has another open transaction locked this row version?  If it is a single one,
+ * *by is its id.
+ */
+bool
+dlock_row_is_used(HeapTupleHeader header, TransactionId *by)
+{
+	uint16		infomask = header->t_infomask;
+	TransactionId xmax = HeapTupleHeaderGetRawXmax(header);
+
+	*by = InvalidTransactionId;
+	if ((infomask & HEAP_XMAX_INVALID) || !TransactionIdIsValid(xmax))
+		return false;
+	if (infomask & HEAP_XMAX_IS_MULTI)
+		return MultiXactIdIsRunning(xmax, HEAP_XMAX_IS_LOCKED_ONLY(infomask));
+	if (TransactionIdIsCurrentTransactionId(xmax) || !TransactionIdIsInProgress(xmax))
+		return false;
+	*by = xmax;
+	return true;
+}
+
+int64
+dlock_row_slot(HeapTuple tuple)
+{
+	return FORM(tuple)->slot;
 }
 
 /* The key points into the tuple. */
@@ -223,14 +265,19 @@ dlock_row_state(HeapTuple tuple, DlockState *state)
 
 	state->exists = true;
 	state->held = form->held;
+	state->lazy = form->lazy;
 	state->slot = form->slot;
+	state->slots = form->slots;
 	state->role = form->role;
 	state->version = form->version;
 	state->owner = form->held ? read_owner(tuple) : NULL;
 	state->priority = form->priority;
 	state->cleanup = form->cleanup;
+	state->at_least = form->at_least * INT64CONST(1000);
+	state->delay = form->delay * INT64CONST(1000);
 	state->pid = form->run == dlock_clock_run() ? form->pid : 0;
 	state->gone = state->pid != 0 && BackendPidGetProc(state->pid) == NULL;
+	state->acquired = dlock_clock_effective(form->run, form->acquired_at, 0);
 	state->expires = dlock_clock_effective(form->run, form->expires_at, form->ttl);
 	state->idle_since = dlock_clock_effective(form->run, form->refreshed_at, 0);
 }
@@ -251,9 +298,28 @@ dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant)
 	grant->cleanup = form->cleanup;
 	grant->priority = form->priority;
 	grant->pid = form->run == dlock_clock_run() ? form->pid : 0;
+	grant->slots = form->slots;
+	grant->at_least = form->at_least * INT64CONST(1000);
+	grant->delay = form->delay * INT64CONST(1000);
+	grant->lazy = form->lazy;
 	grant->acquired_at = form->acquired_at;
 	grant->refreshed_at = form->refreshed_at;
 	grant->expires_at = dlock_clock_effective(form->run, form->expires_at, form->ttl);
+}
+
+/* Tells whether the value is the same as before; 0 if there is none. */
+uint64
+dlock_row_value_hash(Relation heap, HeapTuple tuple)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(tuple, Anum_value, RelationGetDescr(heap), &isnull);
+	text	   *unpacked;
+
+	if (isnull)
+		return 0;
+	unpacked = DatumGetTextPP(value);
+	return hash_bytes_extended((unsigned char *) VARDATA_ANY(unpacked),
+							   VARSIZE_ANY_EXHDR(unpacked), 0);
 }
 
 int64
@@ -285,25 +351,36 @@ set_text(Datum *values, bool *isnull, int attnum, const char *text)
 	values[attnum - 1] = text == NULL ? (Datum) 0 : CStringGetTextDatum(text);
 }
 
+/* Both fit: they are limited by dlock.max_ttl. */
+static int32
+to_ms(int64 us)
+{
+	return (int32) ((us + 999) / 1000);
+}
+
 HeapTuple
-dlock_row_form(Relation heap, const DlockKey *key, int16 slot,
+dlock_row_form(Relation heap, const DlockKey *key, int64 slot,
 			   const DlockGrant *grant)
 {
 	Datum		values[Natts_dlock];
 	bool		isnull[Natts_dlock] = {false};
 
 	values[Anum_run - 1] = Int64GetDatum(dlock_clock_run());
+	values[Anum_slot - 1] = Int64GetDatum(slot);
 	values[Anum_ttl - 1] = Int64GetDatum(grant->ttl);
 	values[Anum_cleanup - 1] = Int64GetDatum(grant->cleanup);
+	values[Anum_at_least - 1] = Int32GetDatum(to_ms(grant->at_least));
+	values[Anum_delay - 1] = Int32GetDatum(to_ms(grant->delay));
 	values[Anum_role - 1] = ObjectIdGetDatum(grant->role);
 	values[Anum_priority - 1] = Int32GetDatum(grant->priority);
+	values[Anum_slots - 1] = Int32GetDatum(grant->slots);
+	values[Anum_lazy - 1] = BoolGetDatum(grant->lazy);
+	values[Anum_held - 1] = BoolGetDatum(true);
 	values[Anum_version - 1] = Int64GetDatum(grant->version);
 	values[Anum_acquired_at - 1] = Int64GetDatum(grant->acquired_at);
 	values[Anum_refreshed_at - 1] = Int64GetDatum(grant->refreshed_at);
 	values[Anum_expires_at - 1] = Int64GetDatum(grant->expires_at);
 	values[Anum_pid - 1] = Int32GetDatum(grant->pid);
-	values[Anum_held - 1] = BoolGetDatum(true);
-	values[Anum_slot - 1] = Int16GetDatum(slot);
 	values[Anum_key - 1] =
 		PointerGetDatum(cstring_to_text_with_len(key->data, key->len));
 	set_text(values, isnull, Anum_owner, grant->owner);
@@ -312,20 +389,25 @@ dlock_row_form(Relation heap, const DlockKey *key, int16 slot,
 	return heap_form_tuple(RelationGetDescr(heap), values, isnull);
 }
 
-/* A row that is not held; the next grant of its place updates it. */
+/*
+ * A row that is not held; the next grant of its slot updates it.  If it has to
+ * cool, others stay out until then, or in another run for as long from its
+ * start.
+ */
 HeapTuple
-dlock_row_form_free(Relation heap, const DlockKey *key, int16 slot,
-					const DlockGrant *was, int64 now)
+dlock_row_form_free(Relation heap, const DlockKey *key, int64 slot,
+					const DlockGrant *was, int64 now, int64 cools_until)
 {
 	DlockGrant	grant = {0};
 	HeapTuple	tuple;
 
 	grant.version = was->version;
 	grant.role = was->role;
-	grant.ttl = was->ttl;
+	grant.slots = was->slots;
+	grant.ttl = Max(cools_until - now, 0);
 	grant.acquired_at = was->acquired_at;
 	grant.refreshed_at = now;
-	grant.expires_at = now;
+	grant.expires_at = Max(cools_until, now);
 	tuple = dlock_row_form(heap, key, slot, &grant);
 	FORM(tuple)->held = false;
 	return tuple;
@@ -333,44 +415,66 @@ dlock_row_form_free(Relation heap, const DlockKey *key, int16 slot,
 
 /* What a grant leaves behind. */
 HeapTuple
-dlock_row_form_freed(Relation heap, const DlockKey *key, HeapTuple tuple, int64 now)
+dlock_row_form_freed(Relation heap, const DlockKey *key, HeapTuple tuple,
+					 int64 now, int64 cools_until)
 {
 	FormDlock  *form = FORM(tuple);
 	DlockGrant	was = {0};
 
 	was.version = form->version;
 	was.role = form->role;
-	was.ttl = form->ttl;
+	was.slots = form->slots;
 	was.acquired_at = form->acquired_at;
-	return dlock_row_form_free(heap, key, form->slot, &was, now);
+	return dlock_row_form_free(heap, key, form->slot, &was, now, cools_until);
 }
 
-/* The same grant for another TTL. */
+/* The same grant for another TTL, and with another value if one is given. */
 HeapTuple
-dlock_row_form_renewed(HeapTuple tuple, int64 ttl, int64 now)
+dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
+					   const char *value, int64 ttl, int64 now)
 {
-	HeapTuple	renewed = heap_copytuple(tuple);
-	FormDlock  *form = FORM(renewed);
+	HeapTuple	renewed;
+	FormDlock  *form;
 
+	if (value == NULL)
+		renewed = heap_copytuple(tuple);
+	else
+	{
+		DlockGrant	grant;
+
+		dlock_row_grant(heap, tuple, &grant);
+		grant.value = value;
+		renewed = dlock_row_form(heap, key, FORM(tuple)->slot, &grant);
+		FORM(renewed)->run = FORM(tuple)->run;
+	}
+	form = FORM(renewed);
 	form->ttl = ttl;
 	form->refreshed_at = now;
 	form->expires_at = now + ttl;
 
-	/* this run does not know the sessions of another */
+	/*
+	 * This run does not know the sessions of another, and does not compare
+	 * its times with those of another.
+	 */
 	if (form->run != dlock_clock_run())
+	{
 		form->pid = 0;
+		if (form->at_least > 0)
+			form->acquired_at = dlock_clock_started();
+	}
 	form->run = dlock_clock_run();
 	return renewed;
 }
 
-/* The version and the times of a row that was formed before it was ours. */
+/* What is known of a row only when its slot is ours. */
 void
-dlock_row_stamp(HeapTuple tuple, int64 version, int64 now)
+dlock_row_stamp(HeapTuple tuple, int64 slot, const DlockGrant *grant)
 {
 	FormDlock  *form = FORM(tuple);
 
-	form->version = version;
-	form->acquired_at = now;
-	form->refreshed_at = now;
-	form->expires_at = now + (form->held ? form->ttl : 0);
+	form->slot = slot;
+	form->version = grant->version;
+	form->acquired_at = grant->acquired_at;
+	form->refreshed_at = grant->refreshed_at;
+	form->expires_at = form->held ? grant->expires_at : grant->refreshed_at;
 }

@@ -25,6 +25,10 @@ typedef struct DlockGrant
 	int64		cleanup;		/* us */
 	int32		priority;
 	int32		pid;			/* the session that it ends with, or 0 */
+	int32		slots;			/* what was asked for */
+	int64		at_least;		/* us */
+	int64		delay;			/* us */
+	bool		lazy;
 	int64		acquired_at;	/* lease time, as are the next two */
 	int64		refreshed_at;
 	int64		expires_at;
@@ -33,23 +37,30 @@ typedef struct DlockGrant
 extern void dlock_row_check_table(Relation heap, Oid index);
 
 /* reading */
-extern bool dlock_row_is(HeapTuple tuple, const DlockKey *key, int16 slot);
+extern bool dlock_row_is(HeapTuple tuple, const DlockKey *key, int64 slot);
+extern bool dlock_row_has_key(HeapTuple tuple, const DlockKey *key);
+extern bool dlock_row_is_used(HeapTupleHeader header, TransactionId *by);
+extern int64 dlock_row_slot(HeapTuple tuple);
 extern void dlock_row_key(HeapTuple tuple, DlockKey *key);
 extern void dlock_row_state(HeapTuple tuple, DlockState *state);
 extern void dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant);
+extern uint64 dlock_row_value_hash(Relation heap, HeapTuple tuple);
 extern int64 dlock_row_version(HeapTuple tuple);
 extern int64 dlock_row_ttl(HeapTuple tuple);
 extern int64 dlock_row_acquired_at(HeapTuple tuple);
 
 /* forming */
-extern HeapTuple dlock_row_form(Relation heap, const DlockKey *key, int16 slot,
+extern HeapTuple dlock_row_form(Relation heap, const DlockKey *key, int64 slot,
 								const DlockGrant *grant);
 extern HeapTuple dlock_row_form_free(Relation heap, const DlockKey *key,
-									 int16 slot, const DlockGrant *was,
-									 int64 now);
+									 int64 slot, const DlockGrant *was,
+									 int64 now, int64 cools_until);
 extern HeapTuple dlock_row_form_freed(Relation heap, const DlockKey *key,
-									  HeapTuple tuple, int64 now);
-extern HeapTuple dlock_row_form_renewed(HeapTuple tuple, int64 ttl, int64 now);
-extern void dlock_row_stamp(HeapTuple tuple, int64 version, int64 now);
+									  HeapTuple tuple, int64 now,
+									  int64 cools_until);
+extern HeapTuple dlock_row_form_renewed(Relation heap, const DlockKey *key,
+										HeapTuple tuple, const char *value,
+										int64 ttl, int64 now);
+extern void dlock_row_stamp(HeapTuple tuple, int64 slot, const DlockGrant *grant);
 
 #endif							/* DLOCK_ROW_H */

@@ -3,11 +3,10 @@
  * session.c
  *	  The list of grants that end with this connection.
  *
- * A backend remembers the keys that it was granted for its session, so that
- * session_end.c can release them.  An entry may be out of date, because the
- * grant may have been rolled back, released, or have expired.  That does no
- * harm: the release names the process, which is stored in the row.  No version
- * is remembered, because a rollback may restore the one before.
+ * A backend remembers what it was granted for its session, so that
+ * session_end.c can release it.  An entry may be out of date, because the grant
+ * may have been rolled back, released, or have expired.  That does no harm: the
+ * release names the process, which is stored in the row.
  *
  * If a backend cannot release its grants when it exits, the row still shows
  * that they have ended: the run of the server is the same, and there is no such
@@ -48,7 +47,7 @@ dlock_session_prepare(void)
 		return;
 
 	memset(&info, 0, sizeof(info));
-	info.keysize = sizeof(uint64);
+	info.keysize = sizeof(int64);
 	info.entrysize = sizeof(DlockSessionGrant);
 	info.hcxt = TopMemoryContext;
 	grants = hash_create("dlock session grants", 16, &info,
@@ -57,7 +56,7 @@ dlock_session_prepare(void)
 }
 
 void
-dlock_session_add(const DlockKey *key, Oid role)
+dlock_session_add(const DlockKey *key, Oid role, int64 version)
 {
 	DlockSessionGrant *grant;
 	bool		found;
@@ -65,7 +64,7 @@ dlock_session_add(const DlockKey *key, Oid role)
 
 	copy = MemoryContextAlloc(TopMemoryContext, key->len);
 	memcpy(copy, key->data, key->len);
-	grant = hash_search(grants, &key->hash, HASH_ENTER, &found);
+	grant = hash_search(grants, &version, HASH_ENTER, &found);
 	if (found)
 		pfree(grant->key);
 	else
@@ -79,15 +78,15 @@ dlock_session_add(const DlockKey *key, Oid role)
 	grant->released = false;
 }
 
-/* This key is ours no more.  It is forgotten when that commits. */
+/* This grant has ended.  It is forgotten when that commits. */
 void
-dlock_session_released(const DlockKey *key)
+dlock_session_released(int64 version)
 {
 	DlockSessionGrant *grant;
 
 	if (grants == NULL)
 		return;
-	grant = hash_search(grants, &key->hash, HASH_FIND, NULL);
+	grant = hash_search(grants, &version, HASH_FIND, NULL);
 	if (grant != NULL && !grant->released)
 	{
 		grant->released = true;
@@ -133,7 +132,7 @@ dlock_session_at_end(bool committed)
 		if (forget)
 		{
 			pfree(grant->key);
-			(void) hash_search(grants, &grant->hash, HASH_REMOVE, NULL);
+			(void) hash_search(grants, &grant->version, HASH_REMOVE, NULL);
 		}
 	}
 }

@@ -14,8 +14,7 @@
 
 typedef struct DlockSessionGrant
 {
-	uint64		hash;			/* of the key; if two keys have the same hash,
-								 * only one is remembered */
+	int64		version;		/* unique in the database; the hash key */
 	char	   *key;
 	int			keylen;
 	Oid			role;
@@ -25,8 +24,8 @@ typedef struct DlockSessionGrant
 
 extern void dlock_session_init(pg_on_exit_callback at_exit);
 extern void dlock_session_prepare(void);
-extern void dlock_session_add(const DlockKey *key, Oid role);
-extern void dlock_session_released(const DlockKey *key);
+extern void dlock_session_add(const DlockKey *key, Oid role, int64 version);
+extern void dlock_session_released(int64 version);
 extern void dlock_session_at_abort_sub(void);
 extern void dlock_session_at_end(bool committed);
 extern bool dlock_session_any(void);

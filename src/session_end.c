@@ -32,10 +32,11 @@ static ProcessUtility_hook_type prev_ProcessUtility = NULL;
  * return how many there were.  A backend that exits cannot wait for another
  * transaction that is using a row, such as a fence.  It does not need to, because
  * the grant is not live without its process.  A backend that continues has to
- * wait.
+ * wait.  If they are lost, because the client is gone, a grant with a delay
+ * keeps others out for that long.
  */
 int
-dlock_session_end_release(Oid role, bool wait)
+dlock_session_end_release(Oid role, bool is_lost, bool wait)
 {
 	int			ngrants;
 	int			released = 0;
@@ -46,12 +47,14 @@ dlock_session_end_release(Oid role, bool wait)
 	{
 		DlockRequest request = {.op = DLOCK_RELEASE};
 		DlockResult result;
-		DlockKey	key;
 
 		if (OidIsValid(role) && role != grants[i].role)
 			continue;
 		request.role = grants[i].role;
+		request.by_version = true;
+		request.version = grants[i].version;
 		request.pid = MyProcPid;
+		request.is_lost = is_lost;
 		request.key = grants[i].key;
 		request.keylen = grants[i].keylen;
 		request.skip_used = !wait;
@@ -60,8 +63,7 @@ dlock_session_end_release(Oid role, bool wait)
 			released++;
 
 		/* what is not ours any more need not be remembered */
-		dlock_key_set(&key, grants[i].key, grants[i].keylen);
-		dlock_session_released(&key);
+		dlock_session_released(grants[i].version);
 	}
 	PopActiveSnapshot();
 	return released;
@@ -86,7 +88,7 @@ release_at_exit(int code, Datum arg)
 	DefaultXactDeferrable = false;
 	StartTransactionCommand();
 	if (dlock_store_lock_if_free())
-		(void) dlock_session_end_release(InvalidOid, false);
+		(void) dlock_session_end_release(InvalidOid, true, false);
 	CommitTransactionCommand();
 }
 
@@ -101,7 +103,7 @@ release_at_discard(void)
 	if (dlock_store_open(&store, true, true))
 	{
 		dlock_store_close(&store, true);
-		(void) dlock_session_end_release(InvalidOid, true);
+		(void) dlock_session_end_release(InvalidOid, true, true);
 	}
 }
 

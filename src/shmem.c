@@ -20,6 +20,7 @@
 #include "database.h"
 #include "hint.h"
 #include "lwlocks.h"
+#include "places.h"
 #include "quota.h"
 #include "shmem.h"
 #include "stats.h"
@@ -38,6 +39,7 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(dlock_clock_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_hint_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_database_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_places_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_wait_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_stats_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_contended_shmem_size()));
@@ -56,6 +58,7 @@ startup(void)
 	dlock_clock_shmem_init();
 	dlock_hint_shmem_init();
 	dlock_database_shmem_init();
+	dlock_places_shmem_init();
 	dlock_wait_shmem_init();
 	dlock_stats_shmem_init();
 	dlock_contended_shmem_init();

@@ -8,7 +8,8 @@
  * grants of that server, without regard to row locks, versions and the queue.
  *
  * The apply worker fires only triggers that are enabled ALWAYS.  Restoring a
- * dump fires them, too, and is allowed.
+ * dump fires them, too, and is allowed.  It may bring places, so their keys are
+ * marked (places.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -18,7 +19,21 @@
 #include "fmgr.h"
 #include "replication/logicalworker.h"
 
+#include "places.h"
+#include "row.h"
+
 PG_FUNCTION_INFO_V1(dlock_refuse_replication);
+
+static void
+mark_place(HeapTuple tuple)
+{
+	DlockKey	key;
+
+	if (dlock_row_slot(tuple) == DLOCK_HEAD)
+		return;
+	dlock_row_key(tuple, &key);
+	dlock_places_mark(&key);
+}
 
 Datum
 dlock_refuse_replication(PG_FUNCTION_ARGS)
@@ -36,7 +51,12 @@ dlock_refuse_replication(PG_FUNCTION_ARGS)
 				 errdetail("The locks of one server mean nothing on another."),
 				 errhint("Publish the tables or the schemas that you need by name, without schema \"dlock\".")));
 
-	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
+	if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
+		mark_place(data->tg_trigtuple);
+	else if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
+	{
+		mark_place(data->tg_newtuple);
 		return PointerGetDatum(data->tg_newtuple);
+	}
 	return PointerGetDatum(data->tg_trigtuple);
 }

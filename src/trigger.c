@@ -231,7 +231,7 @@ dlock_fence_trigger(PG_FUNCTION_ARGS)
 
 	key = find_key(data, row);
 	token = find_token(data, row);
-	dlock_funcs_fence(key, strlen(key), token, dlock_role_of_trigger(data));
+	dlock_funcs_fence(key, strlen(key), token, dlock_role_of_trigger(data), true);
 
 	if (row != NULL && TRIGGER_FIRED_BY_UPDATE(data->tg_event))
 	{

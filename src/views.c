@@ -34,8 +34,8 @@
 PG_FUNCTION_INFO_V1(dlock_locks_shown);
 PG_FUNCTION_INFO_V1(dlock_waiters_shown);
 
-#define LOCK_COLUMNS	17
-#define WAITER_COLUMNS	7
+#define LOCK_COLUMNS	18
+#define WAITER_COLUMNS	8
 
 typedef struct Show
 {
@@ -46,6 +46,55 @@ typedef struct Show
 	DlockWaiter asking;
 } Show;
 
+/* 1: exclusive, N: one of so many places, NULL: shared. */
+static Datum
+slots_datum(int32 slots, bool *isnull)
+{
+	*isnull = slots == DLOCK_SHARED;
+	return Int32GetDatum(slots);
+}
+
+static Datum
+text_datum(const char *text, bool *isnull)
+{
+	*isnull = text == NULL;
+	return text == NULL ? (Datum) 0 : CStringGetTextDatum(text);
+}
+
+static const char *
+state_name(DlockPhase phase, bool asked)
+{
+	switch (phase)
+	{
+		case DLOCK_PHASE_COOLING:
+			return "cooling";
+		case DLOCK_PHASE_LAPSED:
+			return "lapsed";
+		default:
+			return asked ? "preempting" : "held";
+	}
+}
+
+/* Who has asked the holder to yield; all null if nobody has. */
+static void
+show_requestor(const Show *show, const DlockState *state, Datum *values, bool *isnull)
+{
+	const DlockWaiter *asking = &show->asking;
+
+	for (int i = 0; i < 4; i++)
+	{
+		values[i] = (Datum) 0;
+		isnull[i] = !state->asked;
+	}
+	if (!state->asked)
+		return;
+	values[0] = text_datum(asking->has_owner && dlock_shown_may_see(show->sees_all, asking->role) ?
+						   asking->owner : NULL, &isnull[0]);
+	values[1] = Int32GetDatum(asking->priority);
+	values[2] = TimestampTzGetDatum(dlock_clock_to_wall(dlock_fsm_asked_since(state, &asking->asking, show->now)));
+	values[3] = TimestampTzGetDatum(dlock_clock_to_wall(dlock_fsm_yield_by(state, &asking->asking, asking->until, show->now)));
+}
+
 static bool
 show_row(const DlockStore *store, HeapTuple tuple, DlockSeen seen, void *arg)
 {
@@ -54,60 +103,43 @@ show_row(const DlockStore *store, HeapTuple tuple, DlockSeen seen, void *arg)
 	DlockKey	key;
 	DlockGrant	grant;
 	DlockState	state;
+	DlockPhase	phase;
 	Datum		values[LOCK_COLUMNS];
 	bool		isnull[LOCK_COLUMNS] = {false};
+	int64		until;
 	bool		hidden;
-	int			n = 0;
 
 	MemoryContextReset(show->per_row);
 	memset(&state, 0, sizeof(state));
 	dlock_row_key(tuple, &key);
 	dlock_row_state(tuple, &state);
+	phase = dlock_fsm_phase(&state, show->now);
 
-	if (dlock_fsm_is_live(&state, show->now))
+	if (phase >= DLOCK_PHASE_COOLING)
 	{
 		dlock_row_grant(store->heap, tuple, &grant);
 		hidden = !dlock_shown_may_see(show->sees_all, grant.role);
-		state.asked = dlock_wait_asked(&key, grant.version, &show->asking);
+		state.asked = phase == DLOCK_PHASE_LIVE &&
+			dlock_wait_asked(&key, &state, &show->asking);
+		until = phase == DLOCK_PHASE_COOLING ?
+			dlock_fsm_busy_until(&state) : grant.expires_at;
 
-		values[n++] = PointerGetDatum(cstring_to_text_with_len(key.data, key.len));
-		values[n++] = Int64GetDatum(grant.version);
-		isnull[n] = hidden || grant.owner == NULL;
-		values[n] = isnull[n] ? (Datum) 0 : CStringGetTextDatum(grant.owner);
-		n++;
-		values[n++] = ObjectIdGetDatum(grant.role);
-		isnull[n] = hidden || grant.value == NULL;
-		values[n] = isnull[n] ? (Datum) 0 : CStringGetTextDatum(grant.value);
-		n++;
-		values[n++] = CStringGetTextDatum(state.asked ? "preempting" : "held");
-		values[n++] = Int32GetDatum(grant.priority);
-		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.acquired_at));
-		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.refreshed_at));
-		values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(grant.expires_at));
-		values[n++] = dlock_shown_interval(Min(state.expires - show->now, grant.ttl));
-		values[n++] = dlock_shown_interval(grant.ttl);
-		isnull[n] = grant.pid == 0;
-		values[n++] = Int32GetDatum(grant.pid);
-		if (state.asked)
-		{
-			isnull[n] = !show->asking.has_owner ||
-				!dlock_shown_may_see(show->sees_all, show->asking.role);
-			values[n] = isnull[n] ? (Datum) 0 : CStringGetTextDatum(show->asking.owner);
-			n++;
-			values[n++] = Int32GetDatum(show->asking.priority);
-			values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(show->asking.asked_at));
-			values[n++] = TimestampTzGetDatum(dlock_clock_to_wall(show->asking.yield_by));
-		}
-		else
-		{
-			for (int i = 0; i < 4; i++)
-			{
-				isnull[n] = true;
-				values[n++] = (Datum) 0;
-			}
-		}
-		Assert(n == LOCK_COLUMNS);
-
+		values[0] = PointerGetDatum(cstring_to_text_with_len(key.data, key.len));
+		values[1] = Int64GetDatum(grant.version);
+		values[2] = text_datum(hidden ? NULL : grant.owner, &isnull[2]);
+		values[3] = ObjectIdGetDatum(grant.role);
+		values[4] = text_datum(hidden ? NULL : grant.value, &isnull[4]);
+		values[5] = CStringGetTextDatum(state_name(phase, state.asked));
+		values[6] = Int32GetDatum(grant.priority);
+		values[7] = TimestampTzGetDatum(dlock_clock_to_wall(grant.acquired_at));
+		values[8] = TimestampTzGetDatum(dlock_clock_to_wall(grant.refreshed_at));
+		values[9] = TimestampTzGetDatum(dlock_clock_to_wall(until));
+		values[10] = dlock_shown_interval(Max(until - show->now, 0));
+		values[11] = dlock_shown_interval(grant.ttl);
+		isnull[12] = grant.pid == 0;
+		values[12] = Int32GetDatum(grant.pid);
+		values[13] = slots_datum(grant.slots, &isnull[13]);
+		show_requestor(show, &state, &values[14], &isnull[14]);
 		tuplestore_putvalues(show->rsinfo->setResult, show->rsinfo->setDesc,
 							 values, isnull);
 	}
@@ -188,11 +220,12 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 		values[2] = isnull[2] ? (Datum) 0 : CStringGetTextDatum(waiter->owner);
 		isnull[3] = !in_line;
 		values[3] = Int32GetDatum(waiter->priority);
-		isnull[4] = !in_line;
-		values[4] = Int32GetDatum(in_line ? count_before(waiters, i) + 1 : 0);
-		values[5] = TimestampTzGetDatum(dlock_clock_to_wall(waiter->since));
-		isnull[6] = waiter->until == DLOCK_NEVER;
-		values[6] = isnull[6] ? (Datum) 0 :
+		values[4] = slots_datum(in_line ? waiter->slots : DLOCK_SHARED, &isnull[4]);
+		isnull[5] = !in_line;
+		values[5] = Int32GetDatum(in_line ? count_before(waiters, i) + 1 : 0);
+		values[6] = TimestampTzGetDatum(dlock_clock_to_wall(waiter->since));
+		isnull[7] = waiter->until == DLOCK_NEVER;
+		values[7] = isnull[7] ? (Datum) 0 :
 			TimestampTzGetDatum(dlock_clock_to_wall(waiter->until));
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, isnull);
 	}

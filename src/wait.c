@@ -5,9 +5,10 @@
  *
  * Every backend has one entry in shared memory, so the queue cannot overflow.
  * Entries hang in buckets by the hash of their key.  Each bucket is in the
- * order of service: higher priority first, and by arrival within a priority.
- * The first entry of a key has the turn.  Only that waiter tries to get the
- * lock; a request that is not in the queue stands behind it.
+ * order of service: upgrades first, then by priority, higher ones first, and by
+ * arrival within a priority.  The first entry of a key has the turn.  Only that
+ * waiter tries to get the lock; a request that is not in the queue stands behind
+ * it.
  *
  * No wakeup is lost.  A waiter enters the queue, then looks at the row, then
  * sleeps.  A process that frees the row first makes that visible and then looks
@@ -19,7 +20,8 @@
  *
  * Only the waiter that has the turn is woken.  If it leaves without the lock,
  * it wakes the next one, because its own wakeup may have announced the free
- * key.
+ * key.  If it leaves with one of several places, it does so, too: there may be
+ * room for the next one.
  *
  * A bucket's lock is never held across heap access or sleep, and no other lock
  * is taken under it, except by dlock_wait_copy_all(), which takes all of them
@@ -41,7 +43,6 @@
 #include "compat.h"
 #include "database.h"
 #include "lwlocks.h"
-#include "stats.h"
 #include "wait.h"
 
 typedef struct DlockQueue
@@ -211,20 +212,61 @@ dlock_wait_others_first(const DlockKey *key, int32 priority)
 
 	LWLockAcquire(bucket_lock(key->hash), LW_SHARED);
 	first = first_in_line(key);
-	result = first != NULL && first->priority >= priority;
+	result = first != NULL && (first->upgrades || first->priority >= priority);
 	LWLockRelease(bucket_lock(key->hash));
 	return result;
 }
 
+/* Whether a waiter of this kind is served before the other one. */
+static bool
+ranks_above(bool upgrades, int32 priority, const DlockWaiter *other)
+{
+	if (upgrades != other->upgrades)
+		return upgrades;
+	return priority > other->priority;
+}
+
+static void
+fill_entry(DlockWaiter *waiter, const DlockKey *key, const DlockEntrant *entrant)
+{
+	pg_atomic_write_u32(&waiter->woken, 0);
+	pg_atomic_write_u32(&waiter->stale, 0);
+	waiter->latch = MyLatch;
+	waiter->pid = MyProcPid;
+	waiter->kind = entrant->kind;
+	waiter->ticket = pg_atomic_fetch_add_u64(&queue->ticket, 1);
+	waiter->dboid = MyDatabaseId;
+	waiter->hash = key->hash;
+	waiter->keylen = key->len;
+	memcpy(waiter->key, key->data, key->len);
+	waiter->key[key->len] = '\0';
+	waiter->role = entrant->role;
+	waiter->has_owner = entrant->owner != NULL;
+	strlcpy(waiter->owner, waiter->has_owner ? entrant->owner : "",
+			sizeof(waiter->owner));
+	waiter->owner_hash = dlock_wait_owner(entrant->owner);
+	waiter->priority = entrant->priority;
+	waiter->slots = entrant->slots;
+	waiter->upgrades = entrant->upgrades;
+	waiter->since = entrant->since;
+	waiter->until = entrant->until;
+	waiter->wake_at = DLOCK_NEVER;
+	waiter->looked_at = 0;
+	waiter->nblockers = 0;
+	memset(&waiter->asking, 0, sizeof(waiter->asking));
+	waiter->announce = false;
+}
+
 /*
  * Enter the queue.  The caller leaves it again, whatever happens, and looks
- * at the row before it sleeps.
+ * at the row before it sleeps.  False, and not entered: another waiter upgrades
+ * already.  Each of them would wait for the place of the other.
  */
-void
-dlock_wait_enter(const DlockKey *key, DlockWaitKind kind, Oid role,
-				 const char *owner, int32 priority, int64 since, int64 until)
+bool
+dlock_wait_enter(const DlockKey *key, const DlockEntrant *entrant)
 {
 	DlockWaiter *waiter = &queue->waiters[DLOCK_MY_PROCNO];
+	DlockWaiter *first;
 	dlist_head *list = bucket_list(key->hash);
 	dlist_iter	iter;
 	dlist_node *before = NULL;
@@ -234,36 +276,19 @@ dlock_wait_enter(const DlockKey *key, DlockWaitKind kind, Oid role,
 
 	LWLockAcquire(bucket_lock(key->hash), LW_EXCLUSIVE);
 
-	pg_atomic_write_u32(&waiter->woken, 0);
-	pg_atomic_write_u32(&waiter->stale, 0);
-	waiter->latch = MyLatch;
-	waiter->pid = MyProcPid;
-	waiter->kind = kind;
-	waiter->ticket = pg_atomic_fetch_add_u64(&queue->ticket, 1);
-	waiter->dboid = MyDatabaseId;
-	waiter->hash = key->hash;
-	waiter->keylen = key->len;
-	memcpy(waiter->key, key->data, key->len);
-	waiter->key[key->len] = '\0';
-	waiter->role = role;
-	waiter->has_owner = owner != NULL;
-	strlcpy(waiter->owner, owner != NULL ? owner : "", sizeof(waiter->owner));
-	waiter->owner_hash = dlock_wait_owner(owner);
-	waiter->priority = priority;
-	waiter->since = since;
-	waiter->until = until;
-	waiter->wake_at = DLOCK_NEVER;
-	waiter->looked_at = 0;
-	waiter->nblockers = 0;
-	waiter->asked_version = 0;
-	waiter->announce = false;
+	first = entrant->upgrades ? first_in_line(key) : NULL;
+	if (first != NULL && first->upgrades)
+	{
+		LWLockRelease(bucket_lock(key->hash));
+		return false;
+	}
+	fill_entry(waiter, key, entrant);
 
-	/* behind the last one that has our priority or a higher one */
+	/* behind the last one that has our rank or a higher one */
 	dlist_reverse_foreach(iter, list)
 	{
-		DlockWaiter *other = dlist_container(DlockWaiter, node, iter.cur);
-
-		if (other->priority >= priority)
+		if (!ranks_above(entrant->upgrades, entrant->priority,
+						 dlist_container(DlockWaiter, node, iter.cur)))
 			break;
 		before = iter.cur;
 	}
@@ -276,18 +301,22 @@ dlock_wait_enter(const DlockKey *key, DlockWaitKind kind, Oid role,
 	pg_atomic_fetch_add_u32(&queue->nwaiters, 1);
 	me = waiter;
 	LWLockRelease(bucket_lock(key->hash));
+	return true;
 }
 
 /*
- * Leave the queue.  If we had the turn and did not get the lock, the waiter that
- * has the turn now is woken, because our own wakeup may have announced the free
- * key.  If we got the lock, the end of our transaction wakes it if need be.
+ * Leave the queue.  If we had the turn, the waiter that has it now may have to
+ * be woken: if we did not get the lock, because our own wakeup may have
+ * announced the free key, and if we got one of several places, because there may
+ * be more.  If we got the whole key, the end of our transaction wakes it if need
+ * be.
  */
 void
-dlock_wait_leave(bool granted)
+dlock_wait_leave(bool wake_next)
 {
 	DlockWaiter *waiter = me;
 	dlist_iter	iter;
+	bool		is_before_us = true;
 
 	if (waiter == NULL)
 		return;
@@ -297,14 +326,16 @@ dlock_wait_leave(bool granted)
 	{
 		DlockWaiter *other = dlist_container(DlockWaiter, node, iter.cur);
 
-		if (other == waiter || granted)
+		if (other == waiter)
+		{
+			is_before_us = false;
 			continue;
-		if (other->kind != DLOCK_WAIT_TURN || !wait_for_same(other, waiter))
+		}
+		if (!wake_next || other->kind != DLOCK_WAIT_TURN ||
+			!wait_for_same(other, waiter))
 			continue;
 		/* the first of the others: does it come after us? */
-		if (waiter->kind == DLOCK_WAIT_TURN &&
-			(other->priority < waiter->priority ||
-			 (other->priority == waiter->priority && other->ticket > waiter->ticket)))
+		if (waiter->kind == DLOCK_WAIT_TURN && !is_before_us)
 			wake(other);
 		break;
 	}
@@ -347,6 +378,25 @@ dlock_wait_rearm(void)
 	return position;
 }
 
+/* Does "now" ask anybody that "before" did not ask? */
+static bool
+asks_others(const DlockAsking *before, const DlockAsking *now)
+{
+	if (now->all)
+		return !before->all || before->since != now->since;
+	for (int i = 0; i < now->n; i++)
+	{
+		bool		is_known = false;
+
+		for (int j = 0; j < before->n; j++)
+			if (before->one[j].version == now->one[i].version)
+				is_known = true;
+		if (!is_known)
+			return true;
+	}
+	return false;
+}
+
 /* Tell the others what we have seen, and when we will look again. */
 void
 dlock_wait_publish(const DlockOutlook *outlook)
@@ -358,21 +408,18 @@ dlock_wait_publish(const DlockOutlook *outlook)
 	LWLockAcquire(bucket_lock(me->hash), LW_EXCLUSIVE);
 	me->looked_at = dlock_clock_now();
 	me->wake_at = outlook->wake_at;
+	me->must_end = outlook->must_end;
+	me->nblockers_all = outlook->nblockers_all;
 	me->nblockers = outlook->nblockers;
 	memcpy(me->blockers, outlook->blockers,
 		   outlook->nblockers * sizeof(DlockBlocker));
-	if (me->asked_version != outlook->asked_version)
-		announce = me->announce = outlook->asked_version != 0;
-	me->asked_version = outlook->asked_version;
-	me->asked_at = outlook->asked_at;
-	me->yield_by = outlook->yield_by;
+	if (asks_others(&me->asking, &outlook->asking))
+		announce = me->announce = true;
+	me->asking = outlook->asking;
 	LWLockRelease(bucket_lock(me->hash));
 
 	if (announce)
-	{
-		dlock_stats_count(DLOCK_STAT_ASKED);
 		dlock_database_want_announcement();
-	}
 }
 
 /*
@@ -423,9 +470,24 @@ dlock_wait_sleep(int64 until)
 	ResetLatch(MyLatch);
 }
 
-/* Has the holder of this version been asked to yield, and by whom? */
+/* Has this waiter asked the holder of this grant to yield? */
 bool
-dlock_wait_asked(const DlockKey *key, int64 version, DlockWaiter *requestor)
+dlock_wait_is_asked(const DlockWaiter *waiter, const DlockState *grant)
+{
+	if (waiter->asking.all)
+		return grant->priority < waiter->priority &&
+			!(waiter->has_owner && grant->owner != NULL &&
+			  waiter->role == grant->role && strcmp(waiter->owner, grant->owner) == 0);
+	for (int i = 0; i < waiter->asking.n; i++)
+		if (waiter->asking.one[i].version == grant->version)
+			return true;
+	return false;
+}
+
+/* Has the holder of this grant been asked to yield, and by whom? */
+bool
+dlock_wait_asked(const DlockKey *key, const DlockState *grant,
+				 DlockWaiter *requestor)
 {
 	DlockWaiter *first;
 	bool		result;
@@ -436,7 +498,7 @@ dlock_wait_asked(const DlockKey *key, int64 version, DlockWaiter *requestor)
 	/* the waiter that has the turn is the one that asks */
 	LWLockAcquire(bucket_lock(key->hash), LW_SHARED);
 	first = first_in_line(key);
-	result = first != NULL && first->asked_version == version;
+	result = first != NULL && dlock_wait_is_asked(first, grant);
 	if (result && requestor != NULL)
 		memcpy(requestor, first, sizeof(*requestor));
 	LWLockRelease(bucket_lock(key->hash));

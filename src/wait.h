@@ -13,6 +13,7 @@
 #include "storage/latch.h"
 
 #include "key.h"
+#include "state.h"
 
 typedef enum DlockWaitKind
 {
@@ -31,7 +32,7 @@ typedef struct DlockBlocker
 	uint64		owner;			/* dlock_wait_owner(); 0: none */
 } DlockBlocker;
 
-#define DLOCK_MAX_BLOCKERS	8
+#define DLOCK_MAX_BLOCKERS	32
 
 /*
  * A backend that waits.  Each backend has one entry, because it waits for one
@@ -58,21 +59,36 @@ typedef struct DlockWaiter
 	char		owner[DLOCK_MAX_OWNER + 1];
 	uint64		owner_hash;		/* as in DlockBlocker */
 	int32		priority;
+	int32		slots;
+	bool		upgrades;		/* it has a place, and wants the key for
+								 * itself */
 	int64		since;			/* lease time, as are the others */
 	int64		until;
 	int64		wake_at;		/* when it will look again by itself */
 
 	/* what it waits for, as far as it knew when it last looked */
 	int64		looked_at;
+	int			must_end;		/* how many of the blockers have to end */
+	int			nblockers_all;	/* how many there were, listed or not */
 	int			nblockers;
 	DlockBlocker blockers[DLOCK_MAX_BLOCKERS];
 
-	/* the grant that it has asked the holder to yield, or 0 */
-	int64		asked_version;
-	int64		asked_at;
-	int64		yield_by;
-	bool		announce;		/* the notification is still to be sent */
+	DlockAsking asking;			/* whom it has asked to yield */
+	bool		announce;		/* notifications are still to be sent */
 } DlockWaiter;
+
+/* What a waiter says of itself when it enters the queue. */
+typedef struct DlockEntrant
+{
+	DlockWaitKind kind;
+	Oid			role;
+	const char *owner;			/* NULL: none */
+	int32		priority;
+	int32		slots;
+	bool		upgrades;
+	int64		since;			/* lease time */
+	int64		until;
+} DlockEntrant;
 
 /* What the end of a transaction means to those that wait for a key. */
 typedef struct DlockChange
@@ -87,11 +103,11 @@ typedef struct DlockChange
 typedef struct DlockOutlook
 {
 	int64		wake_at;
+	int			must_end;
+	int			nblockers_all;
 	int			nblockers;
 	DlockBlocker blockers[DLOCK_MAX_BLOCKERS];
-	int64		asked_version;
-	int64		asked_at;
-	int64		yield_by;
+	DlockAsking asking;
 } DlockOutlook;
 
 extern Size dlock_wait_shmem_size(void);
@@ -99,10 +115,8 @@ extern void dlock_wait_shmem_init(void);
 
 extern uint64 dlock_wait_owner(const char *owner);
 extern bool dlock_wait_others_first(const DlockKey *key, int32 priority);
-extern void dlock_wait_enter(const DlockKey *key, DlockWaitKind kind,
-							 Oid role, const char *owner, int32 priority,
-							 int64 since, int64 until);
-extern void dlock_wait_leave(bool granted);
+extern bool dlock_wait_enter(const DlockKey *key, const DlockEntrant *entrant);
+extern void dlock_wait_leave(bool wake_next);
 extern int	dlock_wait_rearm(void);
 extern void dlock_wait_publish(const DlockOutlook *outlook);
 extern void dlock_wait_sleep(int64 until);
@@ -110,7 +124,8 @@ extern void dlock_wait_sleep(int64 until);
 extern void dlock_wait_wake(const DlockChange *change);
 extern bool dlock_wait_any(void);
 
-extern bool dlock_wait_asked(const DlockKey *key, int64 version,
+extern bool dlock_wait_is_asked(const DlockWaiter *waiter, const DlockState *grant);
+extern bool dlock_wait_asked(const DlockKey *key, const DlockState *grant,
 							 DlockWaiter *requestor);
 extern DlockWaiter *dlock_wait_copy_all(int *n);
 extern int	dlock_wait_count(void);

@@ -27,6 +27,7 @@
 #include "compat.h"
 #include "hint.h"
 #include "lwlocks.h"
+#include "places.h"
 #include "write.h"
 
 /*
@@ -40,13 +41,17 @@
  * 2. dlock_write_load_insert() loads what the next steps need into the caches
  *	  of this backend.  It stays there until an invalidation message is
  *	  processed, which happens only when a heavyweight lock is taken.
- * 3. dlock_write_begin_insert() takes the partition lock and looks again.
- * 4. dlock_write_end_insert() adds the row and releases the lock.
+ * 3. dlock_write_begin_insert() takes the partition lock.  Under it the caller
+ *	  finds out whether it may add the row.
+ * 4. dlock_write_end_insert() adds the row and releases the lock, or
+ *	  dlock_write_cancel_insert() does without.
  *
  * A row so long that parts of it go to the toast table is not added as such,
  * because writing there takes a lock on the toast table and on its index.  A
- * free row is added in its place.  The caller finds it when it looks again and
- * updates it like any other; nobody else can have it meanwhile.
+ * shorter row is added, which the caller then updates; nobody else can have it
+ * meanwhile.  For a head that is a free row, and the caller starts over.  For a
+ * place it is the grant without its owner and value, because the place has to
+ * be taken under the partition lock.
  *
  * What remains is the lock for extending a relation, which PostgreSQL holds no
  * longer than it takes to write a block, and the lock on a transaction id that
@@ -54,16 +59,26 @@
  */
 void
 dlock_write_prepare_insert(DlockInsertion *insertion, const DlockStore *store,
-						   const DlockKey *key, const DlockGrant *grant)
+						   const DlockKey *key, int64 slot,
+						   const DlockGrant *grant)
 {
 	insertion->store = store;
 	insertion->key = key;
+	insertion->slot = slot;
 	insertion->index = index_open(store->index, store->lockmode);
-	insertion->tuple = dlock_row_form(store->heap, key, DLOCK_EXCLUSIVE_SLOT, grant);
-	insertion->is_grant = insertion->tuple->t_len <= TOAST_TUPLE_THRESHOLD;
-	if (!insertion->is_grant)
-		insertion->tuple = dlock_row_form_free(store->heap, key, DLOCK_EXCLUSIVE_SLOT,
-											   grant, grant->acquired_at);
+	insertion->tuple = dlock_row_form(store->heap, key, slot, grant);
+	insertion->is_whole = insertion->tuple->t_len <= TOAST_TUPLE_THRESHOLD;
+	if (!insertion->is_whole && slot == DLOCK_HEAD)
+		insertion->tuple = dlock_row_form_free(store->heap, key, slot, grant,
+											   grant->acquired_at, 0);
+	else if (!insertion->is_whole)
+	{
+		DlockGrant	shorter = *grant;
+
+		shorter.owner = NULL;
+		shorter.value = NULL;
+		insertion->tuple = dlock_row_form(store->heap, key, slot, &shorter);
+	}
 	dlock_indexes_open(&insertion->indexes, store, insertion->tuple);
 }
 
@@ -73,42 +88,65 @@ dlock_write_load_insert(const DlockInsertion *insertion)
 	dlock_indexes_load(&insertion->indexes);
 }
 
-/*
- * True means that the key has no row and that the partition lock is held: draw
- * the version and call dlock_write_end_insert().  False means that there is a
- * row after all: look again.
- */
-bool
-dlock_write_begin_insert(DlockInsertion *insertion)
+void
+dlock_write_begin_insert(const DlockInsertion *insertion)
 {
-	LWLock	   *partition = dlock_lwlock_partition(insertion->key->hash);
+	LWLockAcquire(dlock_lwlock_partition(insertion->key->hash), LW_EXCLUSIVE);
+}
 
-	LWLockAcquire(partition, LW_EXCLUSIVE);
-	if (!dlock_find_any(insertion->store, insertion->index, insertion->key))
-		return true;
-
-	LWLockRelease(partition);
+static void
+leave_insert(DlockInsertion *insertion)
+{
+	LWLockRelease(dlock_lwlock_partition(insertion->key->hash));
 	index_close(insertion->index, insertion->store->lockmode);
 	dlock_indexes_close(&insertion->indexes);
-	return false;
 }
 
 void
-dlock_write_end_insert(DlockInsertion *insertion, int64 version, int64 now)
+dlock_write_cancel_insert(DlockInsertion *insertion)
+{
+	leave_insert(insertion);
+}
+
+/* Where the newest version of a row is; a place is also sought by its version. */
+static void
+set_hints(const DlockKey *key, HeapTuple tuple)
+{
+	int64		slot = dlock_row_slot(tuple);
+
+	dlock_hint_set(dlock_key_slot(key, slot), &tuple->t_self);
+	if (slot >= DLOCK_OWNED_SLOTS)
+		dlock_hint_set(dlock_key_slot(key, dlock_row_version(tuple)), &tuple->t_self);
+}
+
+/*
+ * The version and the times are those of the grant.  "row" is what was added,
+ * for a caller that has to update it.
+ */
+void
+dlock_write_end_insert(DlockInsertion *insertion, const DlockGrant *grant,
+					   DlockRow *row)
 {
 	const DlockStore *store = insertion->store;
 	const DlockKey *key = insertion->key;
 	HeapTuple	tuple = insertion->tuple;
 
-	dlock_row_stamp(tuple, version, now);
+	dlock_row_stamp(tuple, insertion->slot, grant);
 	heap_insert(store->heap, tuple, GetCurrentCommandId(true), 0, NULL);
 	dlock_indexes_insert(&insertion->indexes, store, tuple, false);
-	LWLockRelease(dlock_lwlock_partition(key->hash));
-	index_close(insertion->index, store->lockmode);
-	dlock_indexes_close(&insertion->indexes);
+	if (insertion->slot == DLOCK_HEAD)
+		dlock_places_claim_head(key);
+	else
+		dlock_places_claim_place(key);
+	leave_insert(insertion);
 
-	dlock_hint_set(dlock_key_place(key, DLOCK_EXCLUSIVE_SLOT), &tuple->t_self);
+	set_hints(key, tuple);
 	CommandCounterIncrement();
+
+	memset(row, 0, sizeof(*row));
+	row->is_ours = true;
+	row->tid = tuple->t_self;
+	row->tuple = tuple;
 }
 
 /*
@@ -143,37 +181,43 @@ replace(const DlockStore *store, const DlockKey *key, DlockRow *row,
 		} while (seen != SharedInvalidMessageCounter);
 		LWLockAcquire(partition, LW_EXCLUSIVE);
 		dlock_indexes_insert(&indexes, store, tuple, true);
+
+		/* a lookup that is under way may miss the row */
+		dlock_places_claim_head(key);
+		dlock_places_claim_place(key);
 		LWLockRelease(partition);
 		dlock_indexes_close(&indexes);
 	}
-	dlock_hint_set(dlock_key_place(key, DLOCK_EXCLUSIVE_SLOT), &tuple->t_self);
+	if (dlock_row_slot(tuple) != DLOCK_HEAD)
+		dlock_places_mark(key);
+	set_hints(key, tuple);
 	CommandCounterIncrement();
 }
 
 /* A new grant in place of a free row or of another grant. */
 void
-dlock_write_grant(const DlockStore *store, const DlockKey *key, DlockRow *row,
-				  const DlockGrant *grant)
+dlock_write_grant(const DlockStore *store, const DlockKey *key, int64 slot,
+				  DlockRow *row, const DlockGrant *grant)
 {
-	replace(store, key, row,
-			dlock_row_form(store->heap, key, DLOCK_EXCLUSIVE_SLOT, grant));
+	replace(store, key, row, dlock_row_form(store->heap, key, slot, grant));
 }
 
-/* The same grant for another TTL. */
+/* The same grant for another TTL, and with another value if one is given. */
 void
 dlock_write_renewal(const DlockStore *store, const DlockKey *key, DlockRow *row,
-					int64 ttl, int64 now)
+					const char *value, int64 ttl, int64 now)
 {
-	replace(store, key, row, dlock_row_form_renewed(row->tuple, ttl, now));
+	replace(store, key, row,
+			dlock_row_form_renewed(store->heap, key, row->tuple, value, ttl, now));
 }
 
 /* The row stays, so that the next grant of this key adds no index entry. */
 void
 dlock_write_free(const DlockStore *store, const DlockKey *key, DlockRow *row,
-				 int64 now)
+				 int64 now, int64 cools_until)
 {
 	replace(store, key, row,
-			dlock_row_form_freed(store->heap, key, row->tuple, now));
+			dlock_row_form_freed(store->heap, key, row->tuple, now, cools_until));
 }
 
 void

@@ -17,27 +17,30 @@ typedef struct DlockInsertion
 {
 	const DlockStore *store;
 	const DlockKey *key;
+	int64		slot;
 	Relation	index;			/* the primary key's */
 	HeapTuple	tuple;
-	bool		is_grant;		/* or else a free row, to be updated */
+	bool		is_whole;		/* or else it is to be updated */
 	DlockIndexes indexes;
 } DlockInsertion;
 
 extern void dlock_write_prepare_insert(DlockInsertion *insertion,
 									   const DlockStore *store,
-									   const DlockKey *key,
+									   const DlockKey *key, int64 slot,
 									   const DlockGrant *grant);
 extern void dlock_write_load_insert(const DlockInsertion *insertion);
-extern bool dlock_write_begin_insert(DlockInsertion *insertion);
-extern void dlock_write_end_insert(DlockInsertion *insertion, int64 version,
-								   int64 now);
+extern void dlock_write_begin_insert(const DlockInsertion *insertion);
+extern void dlock_write_cancel_insert(DlockInsertion *insertion);
+extern void dlock_write_end_insert(DlockInsertion *insertion,
+								   const DlockGrant *grant, DlockRow *row);
 
 extern void dlock_write_grant(const DlockStore *store, const DlockKey *key,
-							  DlockRow *row, const DlockGrant *grant);
+							  int64 slot, DlockRow *row, const DlockGrant *grant);
 extern void dlock_write_renewal(const DlockStore *store, const DlockKey *key,
-								DlockRow *row, int64 ttl, int64 now);
+								DlockRow *row, const char *value, int64 ttl,
+								int64 now);
 extern void dlock_write_free(const DlockStore *store, const DlockKey *key,
-							 DlockRow *row, int64 now);
+							 DlockRow *row, int64 now, int64 cools_until);
 extern void dlock_write_remove(const DlockStore *store, DlockRow *row);
 
 #endif							/* DLOCK_WRITE_H */

@@ -130,14 +130,20 @@ dlock_xact_cancel_change(int change)
 }
 
 /*
- * What the commit of this change counts.  Unless the change is of a row that was
- * not there before, call this before the next function, which may merge it with
- * the change before.
+ * What the commit of this change counts.  A change may end several grants, and
+ * so count the same thing more than once; each further time is noted as a change
+ * that wakes nobody.
  */
 void
-dlock_xact_count_change(int change, uint32 counts)
+dlock_xact_count_change(int change, DlockStat stat)
 {
-	changes[change].counts = counts;
+	if (changes[change].counts & DLOCK_STAT_BIT(stat))
+	{
+		change = dlock_xact_begin_change(changes[change].change.hash);
+		changes[change].change.wakes_turn = false;
+		changes[change].change.wakes_change = false;
+	}
+	changes[change].counts |= DLOCK_STAT_BIT(stat);
 }
 
 /* What the change was, and so what its commit means to waiters. */

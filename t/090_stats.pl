@@ -229,6 +229,46 @@ is($now->ask_it("SELECT string_agg(key || ' ' || busy, ', ' ORDER BY key) FROM (
 is($now->ask_it('SELECT count(*) FROM dlock_contended'), 100, 'at most 100 are shown');
 cmp_ok($now->ask_it('SELECT sum(busy) FROM dlock_contended'), '<=', 21800, 'and no more than there was');
 
+# Several holders of a key.
+reset_stats();
+$now->ask_it("SELECT dlock_force_release(key, 'test') FROM dlock_locks WHERE key ~ '^hot|^n|^k'");
+reset_stats();
+$a->ask_it("SELECT dlock_acquire('p', '1h', owner => i::text, slots => 3, cleanup => '1h') FROM generate_series(1, 3) i");
+is($b->ask_it("SELECT dlock_acquire('p', '1h', slots => 3)"), '', 'a full semaphore');
+counts('busy 1 grants 3', 'places');
+is($a->ask_it("SELECT count(dlock_release('p', owner => i::text)) FROM generate_series(2, 3) i"), 2, 'released');
+counts('releases 2', 'released places');
+like($a->ask_it("SELECT dlock_acquire('p', '1h', owner => '1')"), qr/^\d+$/, 'an upgrade');
+counts('grants 1 releases 1', 'ends the place, and is a new grant');
+like($a->ask_it("SELECT dlock_acquire('p', '1h', owner => '1', slots => NULL)"), qr/^\d+$/, 'a downgrade');
+counts('renewals 1', 'is the same grant');
+$a->ask_it("SELECT dlock_acquire('p', '1h', owner => i::text, slots => NULL, cleanup => '1h') FROM generate_series(2, 3) i");
+reset_stats();
+$b->start("SELECT dlock_acquire('p', '1h', wait => '1h', priority => 1)");
+until_sql($node, 'SELECT asked FROM dlock_stats', 2, 'those with time to clean up are asked');
+$a->ask_it("SELECT dlock_release('p', owner => '3')");
+is(counted(), 'asked 2 releases 1 waiting 1 yielded 1', 'one of them yields');
+$now->ask_it("SELECT dlock_force_release('p', 'test', version) FROM dlock_locks WHERE key = 'p' AND owner = '2'");
+like($b->answer, qr/^\d+$/, 'granted');
+counts('asked 2 forced 1 grants 1 preempted 1 releases 1 waits 1 yielded 1', 'the others are preempted or forced');
+$a->ask_it("SELECT dlock_acquire('m', '1h', owner => i::text, slots => NULL) FROM generate_series(1, 5) i");
+reset_stats();
+$b->ask_it("SELECT dlock_acquire('m', '1h', priority => 1)");
+counts('grants 1 preempted 5', 'five at once');
+is($b->ask_it("SELECT dlock_acquire_all('{m,v,w}', '1h')"), '', 'several keys, one of them busy');
+counts('busy 1', 'is one busy acquire');
+like($b->ask_it("SELECT dlock_acquire_all('{v,w}', '1h')"), qr/^\{\d+,\d+\}$/, 'several keys');
+counts('grants 2', 'are several grants');
+$a->ask_it("SELECT dlock_acquire('x', '1h', priority => 9)");
+is($b->ask_it("SELECT dlock_acquire_all('{a2,x}', '1h', wait => '20ms')"), '', 'several keys, one of them not in time');
+counts('grants 1 timeouts 1 waits 1', 'what is given back does not count');
+
+# Lazy grants.
+$a->ask_it("SELECT dlock_acquire('l', '10ms', lazy => true); SELECT pg_sleep(0.02)");
+reset_stats();
+like($b->ask_it("SELECT dlock_acquire('l', '1h')"), qr/^\d+$/, 'a lapsed grant');
+counts('grants 1 lapsed_taken 1', 'is taken');
+
 # Roles: everybody sees the numbers, nobody resets them without the privilege.
 $node->safe_psql('postgres', 'CREATE ROLE nosy');
 is($node->safe_psql('postgres', 'SET ROLE nosy; SELECT count(*) FROM dlock_stats, dlock_wait_times'), 18, 'the numbers are for everybody');

@@ -1,0 +1,469 @@
+/*-------------------------------------------------------------------------
+ *
+ * grant.c
+ *	  The part of a try that makes a grant.
+ *
+ * An exclusive grant takes the head of the key: the row is locked, or added.  A
+ * shared grant takes a place, which is a row of its own.  places.c explains how
+ * the two meet.
+ *
+ * The rows of others are judged by a reading of the clock from before they were
+ * read.  If one of them had expired by then, its holder cannot fence it any
+ * more.  With a later reading, the holder could do so in between.
+ *
+ * A grant may end others: those that it preempts, those that have lapsed or
+ * expired, and the place that its own owner has so far.  All of them are locked
+ * before anything is written.  If one of them is in use, the answer is "busy".
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "storage/sinval.h"
+
+#include "clock.h"
+#include "database.h"
+#include "events.h"
+#include "grant.h"
+#include "lwlocks.h"
+#include "record.h"
+#include "session.h"
+#include "version.h"
+#include "write.h"
+
+DlockVerdict
+dlock_grant_decide(const DlockTry *try, int64 now)
+{
+	return dlock_fsm_decide(try->found->states, try->found->n, try->request,
+							try->turn, now);
+}
+
+/*
+ * Has the transaction that was changing the row ended by now?  Then an acquire
+ * looks again before it answers busy.
+ *
+ * If it is the reaper's, this waits for it, because what the reaper deletes is
+ * free.  The reaper touches a few rows and commits, and waits for nobody, so
+ * this takes no longer than waiting for an LWLock.
+ */
+bool
+dlock_grant_pending_ended(const DlockRow *row)
+{
+	DlockDatabase *db;
+
+	if (!TransactionIdIsValid(row->pending))
+		return false;
+	db = dlock_database(MyDatabaseId);
+	if (db != NULL && pg_atomic_read_u32(&db->reaper_xid) == row->pending)
+		XactLockTableWait(row->pending, NULL, NULL, XLTW_None);
+	return !TransactionIdIsInProgress(row->pending);
+}
+
+static void
+fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 now)
+{
+	grant->version = version;
+	grant->role = request->role;
+	grant->owner = request->owner;
+	grant->value = request->value;
+	grant->ttl = request->ttl;
+	grant->cleanup = request->cleanup;
+	grant->priority = request->priority;
+	grant->pid = request->session ? MyProcPid : 0;
+	grant->slots = request->slots;
+	grant->at_least = request->at_least;
+	grant->delay = request->delay;
+	grant->lazy = request->lazy;
+	grant->acquired_at = now;
+	grant->refreshed_at = now;
+	grant->expires_at = now + request->ttl;
+}
+
+static void
+granted(DlockTry *try, const DlockGrant *grant)
+{
+	try->result->answer = DLOCK_IS_GRANTED;
+	try->result->version = grant->version;
+	try->result->expires = grant->expires_at;
+	dlock_xact_want_reaper(grant->expires_at);
+	try->wrote = DLOCK_WROTE_GRANT;
+}
+
+/*
+ * The other rows that end when this is granted
+ */
+
+
+static DlockLocked
+lock_row(DlockTry *try, int i)
+{
+	DlockLocked locked;
+
+	locked = dlock_find_lock(&try->store, try->key, &try->found->states[i],
+							 &try->found->rows[i], LockTupleExclusive, LockWaitSkip);
+	if (locked == DLOCK_LOCKED)
+		try->wrote = DLOCK_WROTE_LAZY;
+	return locked;
+}
+
+/* The same, but not under an LWLock: waits for the reaper. */
+static DlockLocked
+lock_row_or_reaper(DlockTry *try, int i)
+{
+	DlockLocked locked = lock_row(try, i);
+
+	if (locked == DLOCK_LOCK_BUSY && dlock_grant_pending_ended(&try->found->rows[i]))
+		locked = DLOCK_LOCK_CHANGED;
+	return locked;
+}
+
+/* Lock them. */
+static DlockLocked
+lock_ending(DlockTry *try, DlockVerdict verdict)
+{
+	DlockLocked locked = DLOCK_LOCKED;
+
+	if (verdict.nends > 0)
+		for (int i = 0; i < try->found->n && locked == DLOCK_LOCKED; i++)
+			if (try->found->states[i].ends && i != verdict.row)
+				locked = lock_row_or_reaper(try, i);
+	return locked;
+}
+
+/*
+ * A row could not be locked, or something has changed.  What has been locked
+ * blocks others until we end.  False: look again.
+ */
+static bool
+give_up(DlockTry *try, DlockLocked locked, int change)
+{
+	if (try->wrote == DLOCK_WROTE_NOTHING)
+		dlock_xact_cancel_change(change);
+	else
+		dlock_xact_end_change(change, true, false, DLOCK_NEVER);
+	try->result->answer = DLOCK_IS_BUSY;
+	return locked == DLOCK_LOCK_BUSY;
+}
+
+/* Note that a grant ends, for the statistics and the log. */
+static void
+record_taken(DlockTry *try, int i, int change)
+{
+	DlockEnding ending = {.store = &try->store,.key = try->key,
+		.state = &try->found->states[i],.row = &try->found->rows[i],
+	.request = try->request,.now = try->before,.change = change};
+
+	dlock_record_taken(&ending);
+}
+
+/* End them.  The row of the verdict is overwritten by the grant itself. */
+static void
+end_rows(DlockTry *try, DlockVerdict verdict, int64 now, int change)
+{
+	DlockRows  *found = try->found;
+	char	   *key = NULL;
+
+	if (verdict.nends == 0)
+		return;
+	for (int i = 0; i < found->n; i++)
+	{
+		DlockState *state = &found->states[i];
+		bool		is_taken;
+
+		if (!state->ends)
+			continue;
+		record_taken(try, i, change);
+		is_taken = dlock_fsm_phase(state, try->before) == DLOCK_PHASE_LIVE &&
+			!(state->slot != DLOCK_HEAD && state->slot == try->request->slot);
+		if (is_taken)
+		{
+			if (key == NULL)
+				key = pnstrdup(try->key->data, try->key->len);
+			dlock_event_forced(key, state->version, try->request->role, NULL);
+		}
+		if (i == verdict.row)
+			continue;
+		if (state->slot == DLOCK_HEAD)
+			dlock_write_free(&try->store, try->key, &found->rows[i], now, 0);
+		else
+			dlock_write_remove(&try->store, &found->rows[i]);
+		dlock_session_released(state->version);
+	}
+}
+
+/*
+ * Adding rows
+ */
+
+/* Load what is needed under the partition lock, and take it. */
+static void
+begin_insert(DlockTry *try, DlockInsertion *insertion)
+{
+	uint64		seen;
+
+	do
+	{
+		seen = SharedInvalidMessageCounter;
+		dlock_version_load(&try->store);
+		dlock_write_load_insert(insertion);
+	} while (seen != SharedInvalidMessageCounter);
+	dlock_write_begin_insert(insertion);
+}
+
+/* A grant to a key that has no head.  False: look again. */
+bool
+dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
+{
+	int			change = dlock_xact_begin_change(try->key->hash);
+	DlockLocked locked = lock_ending(try, verdict);
+	DlockInsertion insertion;
+	DlockGrant	grant;
+	DlockRow	row;
+
+	if (locked != DLOCK_LOCKED)
+		return give_up(try, locked, change);
+
+	fill_grant(&grant, try->request, 0, dlock_clock_now());
+	dlock_write_prepare_insert(&insertion, &try->store, try->key, DLOCK_HEAD, &grant);
+	begin_insert(try, &insertion);
+	if (dlock_find_any(&try->store, insertion.index, try->key, DLOCK_HEAD) ||
+		dlock_places_marked(try->key) != try->is_marked ||
+		!dlock_places_unchanged(try->key, &try->claims, false, try->is_marked))
+	{
+		dlock_write_cancel_insert(&insertion);
+		return give_up(try, DLOCK_LOCK_CHANGED, change);
+	}
+	if (!insertion.is_whole)
+	{
+		dlock_write_end_insert(&insertion, &grant, &row);
+		dlock_xact_end_change(change, false, false, DLOCK_NEVER);
+		return false;
+	}
+
+	/* the head is ours: draw the version, and start the lease now */
+	fill_grant(&grant, try->request, dlock_version_next(&try->store),
+			   dlock_clock_now());
+	dlock_write_end_insert(&insertion, &grant, &row);
+	end_rows(try, verdict, grant.acquired_at, change);
+	granted(try, &grant);
+	dlock_xact_count_change(change, DLOCK_STAT_GRANTS);
+	dlock_xact_end_change(change, false, true, grant.expires_at);
+	return true;
+}
+
+/*
+ * Lock the head.  If the key is not marked, this is all that it takes, but then
+ * it must not be marked afterwards either.
+ */
+static DlockLocked
+claim_head(DlockTry *try, int head)
+{
+	LWLock	   *partition = dlock_lwlock_partition(try->key->hash);
+	DlockLocked locked = DLOCK_LOCK_CHANGED;
+
+	if (!try->is_marked)
+	{
+		locked = lock_row(try, head);
+		if (locked == DLOCK_LOCKED && dlock_places_marked(try->key))
+			locked = DLOCK_LOCK_CHANGED;
+		return locked;
+	}
+
+	LWLockAcquire(partition, LW_EXCLUSIVE);
+	if (dlock_places_unchanged(try->key, &try->claims, false, true))
+		locked = lock_row(try, head);
+	if (locked == DLOCK_LOCKED)
+		dlock_places_claim_head(try->key);
+	LWLockRelease(partition);
+	return locked;
+}
+
+/* A grant that takes over the head.  False: look again. */
+bool
+dlock_grant_head(DlockTry *try, DlockVerdict verdict)
+{
+	int			change = dlock_xact_begin_change(try->key->hash);
+	DlockRow   *head = &try->found->rows[verdict.row];
+	DlockLocked locked = lock_ending(try, verdict);
+	DlockGrant	grant;
+
+	if (locked == DLOCK_LOCKED)
+		locked = claim_head(try, verdict.row);
+	if (locked == DLOCK_LOCK_BUSY && dlock_grant_pending_ended(head))
+		locked = DLOCK_LOCK_CHANGED;
+	if (locked != DLOCK_LOCKED)
+		return give_up(try, locked, change);
+
+	/* the head is as it was when we decided, but time has passed */
+	if (!try->is_marked)
+		try->before = dlock_clock_now();
+	verdict = dlock_grant_decide(try, try->before);
+	if (verdict.action != DLOCK_DO_GRANT)
+	{
+		try->result->answer = verdict.answer;
+		dlock_xact_end_change(change, true, false, DLOCK_NEVER);
+		return verdict.action == DLOCK_DO_NOTHING;
+	}
+
+	fill_grant(&grant, try->request, dlock_version_next(&try->store),
+			   dlock_clock_now());
+	end_rows(try, verdict, grant.acquired_at, change);
+	dlock_write_grant(&try->store, try->key, DLOCK_HEAD, head, &grant);
+	granted(try, &grant);
+	dlock_xact_count_change(change, DLOCK_STAT_GRANTS);
+	dlock_xact_end_change(change, false, true, grant.expires_at);
+	return true;
+}
+
+/*
+ * Put a grant into a place: the row that verdict.row names and that we have
+ * locked, or a new one.  Its version is drawn here if it has none.  False: look
+ * again.
+ */
+static bool
+put_in_place(DlockTry *try, int taken, DlockGrant *grant, bool claims_count)
+{
+	const DlockRequest *request = try->request;
+	LWLock	   *partition = dlock_lwlock_partition(try->key->hash);
+	bool		draws = grant->version == 0;
+	DlockInsertion insertion;
+	DlockRow	row;
+	bool		is_free;
+
+	if (taken == DLOCK_NO_ROW)
+	{
+		dlock_write_prepare_insert(&insertion, &try->store, try->key,
+								   request->slot, grant);
+		begin_insert(try, &insertion);
+	}
+	else
+		LWLockAcquire(partition, LW_EXCLUSIVE);
+
+	is_free = !claims_count ||
+		dlock_places_unchanged(try->key, &try->claims, true,
+							   request->slots != DLOCK_SHARED);
+	if (taken != DLOCK_NO_ROW)
+	{
+		/* the lock on the row shows that it is taken */
+		if (is_free)
+			dlock_places_claim_place(try->key);
+		LWLockRelease(partition);
+		if (!is_free)
+			return false;
+		if (draws)
+			fill_grant(grant, request, dlock_version_next(&try->store),
+					   dlock_clock_now());
+		dlock_write_grant(&try->store, try->key, request->slot,
+						  &try->found->rows[taken], grant);
+		return true;
+	}
+
+	if (!is_free ||
+		(request->slot != DLOCK_HEAD &&
+		 dlock_find_any(&try->store, insertion.index, try->key, request->slot)))
+	{
+		dlock_write_cancel_insert(&insertion);
+		return false;
+	}
+	if (draws)
+		fill_grant(grant, request, dlock_version_next(&try->store),
+				   dlock_clock_now());
+	if (request->slot == DLOCK_HEAD)
+		insertion.slot = grant->version;
+	dlock_write_end_insert(&insertion, grant, &row);
+	if (!insertion.is_whole)
+		dlock_write_grant(&try->store, try->key, insertion.slot, &row, grant);
+	return true;
+}
+
+/* A shared grant.  False: look again. */
+bool
+dlock_grant_place(DlockTry *try, DlockVerdict verdict)
+{
+	int			change = dlock_xact_begin_change(try->key->hash);
+	DlockLocked locked = lock_ending(try, verdict);
+	DlockGrant	grant;
+
+	if (locked == DLOCK_LOCKED && verdict.row != DLOCK_NO_ROW)
+		locked = lock_row_or_reaper(try, verdict.row);
+	if (locked != DLOCK_LOCKED)
+		return give_up(try, locked, change);
+
+	fill_grant(&grant, try->request, 0, dlock_clock_now());
+	if (!put_in_place(try, verdict.row, &grant, true))
+		return give_up(try, DLOCK_LOCK_CHANGED, change);
+	if (verdict.row != DLOCK_NO_ROW && !try->found->states[verdict.row].ends)
+		record_taken(try, verdict.row, change);
+	end_rows(try, verdict, grant.acquired_at, change);
+	granted(try, &grant);
+	dlock_xact_count_change(change, DLOCK_STAT_GRANTS);
+	dlock_xact_end_change(change, verdict.nends > 0, true, grant.expires_at);
+	return true;
+}
+
+/*
+ * The exclusive grant becomes a shared one, with the same version.  We have
+ * locked the head, so nobody else can take a place meanwhile.
+ */
+bool
+dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change)
+{
+	DlockRows  *found = try->found;
+	DlockRow   *head = &found->rows[verdict.row];
+	int			taken = DLOCK_NO_ROW;
+	DlockGrant	grant;
+	int64		now = dlock_clock_now();
+
+	for (int i = 0; i < found->n; i++)
+		if (found->states[i].exists && i != verdict.row &&
+			found->states[i].slot == try->request->slot)
+			taken = i;
+	if (taken != DLOCK_NO_ROW && lock_row(try, taken) != DLOCK_LOCKED)
+		return give_up(try, DLOCK_LOCK_BUSY, change);
+
+	fill_grant(&grant, try->request, dlock_row_version(head->tuple), now);
+	grant.acquired_at = dlock_row_acquired_at(head->tuple);
+	if (!put_in_place(try, taken, &grant, false))
+		return false;
+	dlock_write_free(&try->store, try->key, head, now, 0);
+	granted(try, &grant);
+	try->result->renewed = true;
+	dlock_xact_count_change(change, DLOCK_STAT_RENEWALS);
+	dlock_xact_end_change(change, true, false, grant.expires_at);
+	return true;
+}
+
+/* Renew a grant: a repeated acquire replaces it, a refresh extends it. */
+void
+dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int change)
+{
+	const DlockRequest *request = try->request;
+	int64		old_ttl = dlock_row_ttl(row->tuple);
+	int64		ttl = request->ttl != 0 ? request->ttl : old_ttl;
+	int64		from = request->stamp != 0 ? request->stamp : now;
+	DlockGrant	grant;
+
+	try->result->renewed = true;
+	if (request->stamp == 0)
+		dlock_xact_count_change(change, DLOCK_STAT_RENEWALS);
+	if (request->op == DLOCK_ACQUIRE)
+	{
+		fill_grant(&grant, request, dlock_row_version(row->tuple), now);
+		grant.acquired_at = dlock_row_acquired_at(row->tuple);
+		dlock_write_grant(&try->store, try->key, slot, row, &grant);
+		granted(try, &grant);
+		dlock_xact_end_change(change, true, false, grant.expires_at);
+		return;
+	}
+
+	dlock_write_renewal(&try->store, try->key, row, request->value, ttl, from);
+	try->result->expires = from + ttl;
+	dlock_xact_want_reaper(from + ttl);
+	dlock_xact_end_change(change, false, request->value != NULL, from + ttl);
+	try->wrote = ttl > old_ttl || request->value != NULL ?
+		DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
+}

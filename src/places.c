@@ -1,0 +1,169 @@
+/*-------------------------------------------------------------------------
+ *
+ * places.c
+ *	  Which keys may have places, and how exclusive and shared requests meet.
+ *
+ * An exclusive request looks at all rows of the key, and then claims the head:
+ * it locks the row, or adds it.  A shared request looks at the head, and for a
+ * semaphore at the places, and then claims a place: it adds the row.  Neither
+ * sees the other if each of them looks before the other one's claim.  Two
+ * counters prevent that.  Every request
+ *
+ *	1. reads the counters
+ *	2. looks at the rows, and decides
+ *	3. takes the partition lock
+ *	4. compares the counters; if they have changed, it starts over
+ *	5. claims the head or a place, and counts the claim
+ *	6. releases the partition lock
+ *
+ * An exclusive request compares the counter of places, a shared request that of
+ * heads, and a semaphore both.  So of two requests that exclude each other the
+ * second one finds the counter changed, looks again, and finds the claim.  What
+ * a semaphore has counted in step 2 is never less than what there is in step 5:
+ * until the counter moves, places can only end.
+ *
+ * Marks.  A request for a key that nobody shares must not pay for that.  So an
+ * exclusive request does all this only if the key is marked.  A shared request
+ * sets the mark before it looks at the head, and an exclusive request reads the
+ * mark once more after it has locked the head.  So either the one sees the mark,
+ * or the other sees the lock.  To add a head it holds the partition lock anyway,
+ * and reads the mark under it: a place that is there was marked before.  A key
+ * may be marked for nothing, if another one has the same bit.
+ *
+ * Marks are never taken back while the server runs.  After a start there are
+ * none, and all keys count as marked until the reaper has read the whole table
+ * once and marked what has places (DlockDatabase.places_known).  It does that
+ * even if it is turned off otherwise.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/shmem.h"
+
+#include "clock.h"
+#include "database.h"
+#include "places.h"
+
+#define MARKS		(1 << 20)	/* bits */
+#define COUNTERS	(1 << 12)
+
+typedef struct DlockCounter
+{
+	pg_atomic_uint32 heads;
+	pg_atomic_uint32 places;
+} DlockCounter;
+
+typedef struct DlockPlaces
+{
+	pg_atomic_uint32 marks[MARKS / 32];
+	DlockCounter counters[COUNTERS];
+} DlockPlaces;
+
+static DlockPlaces *shared = NULL;
+
+Size
+dlock_places_shmem_size(void)
+{
+	return sizeof(DlockPlaces);
+}
+
+void
+dlock_places_shmem_init(void)
+{
+	bool		found;
+
+	shared = ShmemInitStruct("dlock places", sizeof(DlockPlaces), &found);
+	if (found)
+		return;
+
+	for (int i = 0; i < MARKS / 32; i++)
+		pg_atomic_init_u32(&shared->marks[i], 0);
+	for (int i = 0; i < COUNTERS; i++)
+	{
+		pg_atomic_init_u32(&shared->counters[i].heads, 0);
+		pg_atomic_init_u32(&shared->counters[i].places, 0);
+	}
+}
+
+static pg_atomic_uint32 *
+word_of(const DlockKey *key)
+{
+	return &shared->marks[key->hash % MARKS / 32];
+}
+
+static uint32
+bit_of(const DlockKey *key)
+{
+	return UINT32_C(1) << (key->hash % 32);
+}
+
+static DlockCounter *
+counter_of(const DlockKey *key)
+{
+	return &shared->counters[(key->hash >> 32) % COUNTERS];
+}
+
+/* The key has places, or is about to get one. */
+void
+dlock_places_mark(const DlockKey *key)
+{
+	/* restoring a dump marks keys, too, also in a server without us */
+	if (shared == NULL)
+		return;
+	if (pg_atomic_read_u32(word_of(key)) & bit_of(key))
+		pg_memory_barrier();
+	else
+		(void) pg_atomic_fetch_or_u32(word_of(key), bit_of(key));
+}
+
+/* May the key have places? */
+bool
+dlock_places_marked(const DlockKey *key)
+{
+	DlockDatabase *db;
+
+	pg_memory_barrier();
+	if (pg_atomic_read_u32(word_of(key)) & bit_of(key))
+		return true;
+	db = dlock_database(MyDatabaseId);
+	if (db != NULL && pg_atomic_read_u32(&db->places_known) != 0)
+		return false;
+	dlock_database_want_reaper(dlock_clock_now());
+	return true;
+}
+
+void
+dlock_places_read(const DlockKey *key, DlockClaims *claims)
+{
+	DlockCounter *counter = counter_of(key);
+
+	claims->heads = pg_atomic_read_u32(&counter->heads);
+	claims->places = pg_atomic_read_u32(&counter->places);
+	pg_memory_barrier();
+}
+
+/* The partition lock must be held exclusively. */
+bool
+dlock_places_unchanged(const DlockKey *key, const DlockClaims *claims,
+					   bool heads_count, bool places_count)
+{
+	DlockCounter *counter = counter_of(key);
+
+	return (!heads_count || claims->heads == pg_atomic_read_u32(&counter->heads)) &&
+		(!places_count || claims->places == pg_atomic_read_u32(&counter->places));
+}
+
+void
+dlock_places_claim_head(const DlockKey *key)
+{
+	(void) pg_atomic_fetch_add_u32(&counter_of(key)->heads, 1);
+}
+
+void
+dlock_places_claim_place(const DlockKey *key)
+{
+	(void) pg_atomic_fetch_add_u32(&counter_of(key)->places, 1);
+}

@@ -1,0 +1,32 @@
+/*-------------------------------------------------------------------------
+ *
+ * places.h
+ *	  Which keys may have places, and how exclusive and shared requests meet.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_PLACES_H
+#define DLOCK_PLACES_H
+
+#include "key.h"
+
+/* How often heads and places of some keys had been claimed at one moment. */
+typedef struct DlockClaims
+{
+	uint32		heads;
+	uint32		places;
+} DlockClaims;
+
+extern Size dlock_places_shmem_size(void);
+extern void dlock_places_shmem_init(void);
+
+extern void dlock_places_mark(const DlockKey *key);
+extern bool dlock_places_marked(const DlockKey *key);
+extern void dlock_places_read(const DlockKey *key, DlockClaims *claims);
+extern bool dlock_places_unchanged(const DlockKey *key,
+								   const DlockClaims *claims,
+								   bool heads_count, bool places_count);
+extern void dlock_places_claim_head(const DlockKey *key);
+extern void dlock_places_claim_place(const DlockKey *key);
+
+#endif							/* DLOCK_PLACES_H */
