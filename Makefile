@@ -26,6 +26,7 @@ OBJS = \
 	src/key.o \
 	src/keytext.o \
 	src/launcher.o \
+	src/listing.o \
 	src/lock.o \
 	src/lwlocks.o \
 	src/places.o \

@@ -260,6 +260,7 @@ CREATE FUNCTION dlock_locks_shown(
 	OUT ttl interval,
 	OUT pid integer,
 	OUT slots integer,
+	OUT using_pid integer,
 	OUT requestor_owner text,
 	OUT requestor_priority integer,
 	OUT requestor_since timestamptz,
@@ -271,12 +272,31 @@ COMMENT ON FUNCTION dlock_locks_shown IS 'the rows of the view dlock_locks';
 
 CREATE VIEW dlock_locks AS SELECT * FROM @extschema@.dlock_locks_shown();
 COMMENT ON VIEW dlock_locks IS
-	'one row for each live grant; owner and value of another role''s grant are null';
+	'one row for each live grant, and for each key that an open transaction keeps busy; owner and value of another role''s grant are null';
 GRANT SELECT ON dlock_locks TO PUBLIC;
+
+CREATE FUNCTION dlock_get(
+	key text
+) RETURNS SETOF @extschema@.dlock_locks
+AS 'MODULE_PATHNAME', 'dlock_get'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 1;
+COMMENT ON FUNCTION dlock_get IS
+	'the rows of dlock_locks of one key, found by the index';
+
+CREATE FUNCTION dlock_list(
+	prefix text DEFAULT '',
+	after text DEFAULT NULL,
+	max_keys integer DEFAULT NULL
+) RETURNS SETOF @extschema@.dlock_locks
+AS 'MODULE_PATHNAME', 'dlock_list'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION dlock_list IS
+	'the rows of dlock_locks of keys that begin with a prefix, in the order of their keys, read by the index';
 
 CREATE FUNCTION dlock_waiters_shown(
 	OUT key text,
 	OUT pid integer,
+	OUT role regrole,
 	OUT owner text,
 	OUT priority integer,
 	OUT slots integer,

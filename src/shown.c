@@ -13,6 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "shown.h"
+#include "state.h"
 
 /* May the current role see the owner and the value of every grant? */
 bool
@@ -50,4 +51,12 @@ dlock_shown_interval(int64 us)
 
 	span->time = us;
 	return IntervalPGetDatum(span);
+}
+
+/* 1: exclusive, N: one of so many places, NULL: shared. */
+Datum
+dlock_shown_slots(int32 slots, bool *isnull)
+{
+	*isnull = slots == DLOCK_SHARED;
+	return Int32GetDatum(slots);
 }
