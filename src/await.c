@@ -426,11 +426,12 @@ dlock_await_check_policy(const DlockRequest *request)
 void
 dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 {
-	DlockTurn	turn = {0};
+	DlockTurn	turn;
 	DlockKey	key;
 	DlockRows	found;
 
 	dlock_await_check_policy(request);
+	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	if (request->session)
 		dlock_session_prepare();

@@ -37,19 +37,29 @@ when_asked(const DlockEnding *ending)
 	return asked_at;
 }
 
+/* Does the requester end its own place, in favour of an exclusive grant? */
+static bool
+is_upgrade(const DlockEnding *ending)
+{
+	const DlockState *state = ending->state;
+	const DlockRequest *request = ending->request;
+
+	return state->slot != DLOCK_HEAD && request->slots == DLOCK_EXCLUSIVE &&
+		state->role == request->role && state->owner != NULL &&
+		request->owner != NULL && strcmp(state->owner, request->owner) == 0 &&
+		dlock_fsm_is_held(state, ending->now);
+}
+
 /* Another grant takes its place, or ends it. */
 void
 dlock_record_taken(const DlockEnding *ending)
 {
 	const DlockState *state = ending->state;
-	const DlockRequest *request = ending->request;
 
 	if (!state->held)
 		return;
-	if (request->slot != DLOCK_HEAD && state->slot == request->slot &&
-		dlock_fsm_is_held(state, ending->now))
+	if (is_upgrade(ending))
 	{
-		/* the requester's own place: an upgrade */
 		record(ending, DLOCK_STAT_RELEASES, DLOCK_END_UPGRADED, 0);
 		return;
 	}

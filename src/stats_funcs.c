@@ -48,6 +48,21 @@ begin_rows(FunctionCallInfo fcinfo, const char *what, int columns)
 	return rsinfo;
 }
 
+/* How many wait for their turn in this database. */
+static int
+count_waiting(void)
+{
+	int			nwaiters;
+	DlockWaiter *waiters = dlock_wait_copy_all(&nwaiters);
+	int			n = 0;
+
+	for (int i = 0; i < nwaiters; i++)
+		if (waiters[i].kind == DLOCK_WAIT_TURN && waiters[i].dboid == MyDatabaseId)
+			n++;
+	pfree(waiters);
+	return n;
+}
+
 Datum
 dlock_stats_shown(PG_FUNCTION_ARGS)
 {
@@ -67,7 +82,7 @@ dlock_stats_shown(PG_FUNCTION_ARGS)
 		if (i == DLOCK_STAT_YIELD_TIME)
 			values[n++] = dlock_shown_interval(stats.yield_max);
 	}
-	values[n++] = Int64GetDatum(dlock_wait_count());
+	values[n++] = Int64GetDatum(count_waiting());
 	values[n++] = TimestampTzGetDatum(stats.reset_at);
 	Assert(n == STATS_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, isnull);

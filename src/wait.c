@@ -31,6 +31,13 @@
  */
 #include "postgres.h"
 
+/*
+ * libpq.h includes the headers of GSSAPI, which PostgreSQL's development
+ * packages do not bring.  FeBeWaitSet does not depend on them, and the layout of
+ * Port is the same without them (see libpq-be.h).
+ */
+#undef ENABLE_GSS
+
 #include "libpq/libpq.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -525,29 +532,6 @@ dlock_wait_copy_all(int *n)
 	for (int i = DLOCK_BUCKETS - 1; i >= 0; i--)
 		LWLockRelease(dlock_lwlock_bucket(i));
 	return copy;
-}
-
-/* How many wait for their turn in this database. */
-int
-dlock_wait_count(void)
-{
-	int			n = 0;
-
-	for (int i = 0; i < DLOCK_BUCKETS; i++)
-	{
-		dlist_iter	iter;
-
-		LWLockAcquire(dlock_lwlock_bucket(i), LW_SHARED);
-		dlist_foreach(iter, &queue->buckets[i])
-		{
-			DlockWaiter *waiter = dlist_container(DlockWaiter, node, iter.cur);
-
-			if (waiter->kind == DLOCK_WAIT_TURN && waiter->dboid == MyDatabaseId)
-				n++;
-		}
-		LWLockRelease(dlock_lwlock_bucket(i));
-	}
-	return n;
 }
 
 /* One request to yield that has not been announced yet; false if none. */

@@ -128,7 +128,6 @@ extern bool dlock_wait_is_asked(const DlockWaiter *waiter, const DlockState *gra
 extern bool dlock_wait_asked(const DlockKey *key, const DlockState *grant,
 							 DlockWaiter *requestor);
 extern DlockWaiter *dlock_wait_copy_all(int *n);
-extern int	dlock_wait_count(void);
 extern bool dlock_wait_take_announcement(Oid dboid, DlockWaiter *waiter);
 extern void dlock_wait_wake_pid(int pid);
 extern void dlock_wait_withdraw(void);

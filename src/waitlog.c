@@ -30,7 +30,7 @@ append_holder(StringInfo out, const DlockState *state, const DlockRow *row)
 
 	if (out->len > 0)
 		appendStringInfoString(out, "; ");
-	if (row->tuple == NULL || !state->held)
+	if (!state->exists || !state->held)
 	{
 		appendStringInfo(out, _("process %d, in an open transaction"),
 						 dlock_using_xid(row->pending));
@@ -42,7 +42,7 @@ append_holder(StringInfo out, const DlockState *state, const DlockRow *row)
 	if (state->owner != NULL)
 		appendStringInfo(out, _(", owner \"%s\""), state->owner);
 	if (pid == 0)
-		pid = dlock_using_row(row->tuple);
+		pid = dlock_using_xid(row->pending);
 	if (pid != 0)
 		appendStringInfo(out, _(", process %d"), pid);
 }

@@ -53,7 +53,10 @@ my ($said, $exporter) = ('');
 # also if the test dies
 END
 {
+	my $status = $?;
+
 	$exporter->kill_kill if defined $exporter;
+	$? = $status;
 }
 
 sub scrape
