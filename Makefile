@@ -64,7 +64,7 @@ PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
 REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints health rows table
-ISOLATION = try late wait fenced_takeover snapshot reindex held_snapshot events recreate
+ISOLATION = try kinds late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 
 EXTRA_CLEAN = test/fsm_test test/fsm_test.o test/fsm_rows_test test/fsm_rows_test.o \

@@ -200,16 +200,20 @@ end_rows(DlockTry *try, DlockVerdict verdict, int64 now, int change)
  * Adding rows
  */
 
-/* Load what is needed under the partition lock, and take it. */
+/*
+ * Load what is needed under the partition lock, and take it.  A grant that has
+ * no version yet gets one then.
+ */
 static void
-begin_insert(DlockTry *try, DlockInsertion *insertion)
+begin_insert(DlockTry *try, DlockInsertion *insertion, const DlockGrant *grant)
 {
 	uint64		seen;
 
 	do
 	{
 		seen = SharedInvalidMessageCounter;
-		dlock_version_load(&try->store);
+		if (grant->version == 0)
+			dlock_version_load(&try->store);
 		dlock_write_load_insert(insertion);
 	} while (seen != SharedInvalidMessageCounter);
 	dlock_write_begin_insert(insertion);
@@ -230,7 +234,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
 	dlock_write_prepare_insert(&insertion, &try->store, try->key, DLOCK_HEAD, &grant);
-	begin_insert(try, &insertion);
+	begin_insert(try, &insertion, &grant);
 	if (dlock_find_any(&try->store, insertion.index, try->key, DLOCK_HEAD) ||
 		dlock_places_marked(try->key) != try->is_marked ||
 		!dlock_places_unchanged(try->key, &try->claims, false, try->is_marked))
@@ -364,7 +368,8 @@ take_old_place(DlockTry *try, int taken, DlockGrant *grant)
 	LWLock	   *partition = dlock_lwlock_partition(try->key->hash);
 	bool		is_ours;
 
-	load_version(try);
+	if (grant->version == 0)
+		load_version(try);
 	LWLockAcquire(partition, LW_EXCLUSIVE);
 	is_ours = is_unchanged(try, grant);
 	if (is_ours)
@@ -390,7 +395,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 	/* without an owner the slot is the version, which is not known yet */
 	dlock_write_prepare_insert(&insertion, &try->store, try->key,
 							   slot != DLOCK_HEAD ? slot : 1, grant);
-	begin_insert(try, &insertion);
+	begin_insert(try, &insertion, grant);
 	if (!is_unchanged(try, grant) ||
 		(slot != DLOCK_HEAD &&
 		 dlock_find_any(&try->store, insertion.index, try->key, slot)))
