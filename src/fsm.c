@@ -61,8 +61,8 @@ dlock_fsm_busy_until(const DlockState *row)
 	return until;
 }
 
-DlockPhase
-dlock_fsm_phase(const DlockState *row, int64 now)
+static DlockPhase
+phase_of(const DlockState *row, int64 now)
 {
 	if (!row->exists)
 		return DLOCK_PHASE_FREE;
@@ -78,11 +78,17 @@ dlock_fsm_phase(const DlockState *row, int64 now)
 	return row->held ? DLOCK_PHASE_EXPIRED : DLOCK_PHASE_FREE;
 }
 
+DlockPhase
+dlock_fsm_phase(const DlockState *row, int64 now)
+{
+	return phase_of(row, now);
+}
+
 /* Is it a grant that its holder can use? */
 bool
 dlock_fsm_is_held(const DlockState *row, int64 now)
 {
-	DlockPhase	phase = dlock_fsm_phase(row, now);
+	DlockPhase	phase = phase_of(row, now);
 
 	return phase == DLOCK_PHASE_LIVE || phase == DLOCK_PHASE_LAPSED;
 }
@@ -172,34 +178,26 @@ is_its_place(const DlockState *row, const DlockRequest *request)
 	return request->slot != DLOCK_HEAD && row->slot == request->slot;
 }
 
-typedef enum Obstacle
-{
-	NO_OBSTACLE,
-	GIVES_WAY,					/* its time is up; the next grant ends it */
-	HOLDS,						/* it can be asked to yield */
-	BLOCKS						/* nothing to do but wait */
-} Obstacle;
-
-static Obstacle
-obstacle(const DlockState *row, int64 now)
+static DlockObstacle
+obstacle_of(const DlockState *row, int64 now)
 {
 	if (row->unsettled)
-		return BLOCKS;
-	switch (dlock_fsm_phase(row, now))
+		return DLOCK_BLOCKS;
+	switch (phase_of(row, now))
 	{
 		case DLOCK_PHASE_LIVE:
-			return HOLDS;
+			return DLOCK_HOLDS;
 		case DLOCK_PHASE_COOLING:
-			return BLOCKS;
+			return DLOCK_BLOCKS;
 		case DLOCK_PHASE_LAPSED:
 			return row->used || now < row->acquired + row->at_least ?
-				BLOCKS : GIVES_WAY;
+				DLOCK_BLOCKS : DLOCK_GIVES_WAY;
 		case DLOCK_PHASE_EXPIRED:
-			return row->used ? BLOCKS : GIVES_WAY;
+			return row->used ? DLOCK_BLOCKS : DLOCK_IS_OVER;
 		case DLOCK_PHASE_FREE:
 			break;
 	}
-	return row->used ? BLOCKS : NO_OBSTACLE;
+	return row->used ? DLOCK_BLOCKS : DLOCK_NO_OBSTACLE;
 }
 
 /*
@@ -212,7 +210,7 @@ dlock_fsm_blocks(const DlockState *row, const DlockRequest *request, int64 now)
 	if (row->slot != DLOCK_HEAD && request->slots == DLOCK_SHARED &&
 		!is_its_place(row, request))
 		return false;
-	return obstacle(row, now) >= HOLDS && !is_own(row, request);
+	return obstacle_of(row, now) >= DLOCK_HOLDS && !is_own(row, request);
 }
 
 /* How many of the rows that block the request have to end. */
@@ -259,8 +257,8 @@ oust(Contest *contest, int i)
 {
 	DlockState *row = &contest->rows[i];
 
-	if (obstacle(row, contest->now) == BLOCKS ||
-		(obstacle(row, contest->now) == HOLDS &&
+	if (row->obstacle == DLOCK_BLOCKS ||
+		(row->obstacle == DLOCK_HOLDS &&
 		 contest->request->priority <= row->priority))
 	{
 		contest->about = i;
@@ -269,7 +267,7 @@ oust(Contest *contest, int i)
 
 	row->ends = true;
 	contest->nends++;
-	if (obstacle(row, contest->now) == GIVES_WAY || row->cleanup == 0)
+	if (row->obstacle <= DLOCK_GIVES_WAY || row->cleanup == 0)
 		return true;
 
 	row->yields = true;
@@ -287,33 +285,48 @@ oust(Contest *contest, int i)
 	return true;
 }
 
-/* Whether the i'th row rather than the j'th one has to make room. */
+/* Is this a place of another request that is in the way? */
 static bool
-goes_before(const DlockState *rows, int i, int j, int64 now)
+is_in_the_way(const Contest *contest, int i)
 {
-	Obstacle	a = obstacle(&rows[i], now);
-	Obstacle	b = obstacle(&rows[j], now);
+	const DlockState *row = &contest->rows[i];
 
-	if (a != b)
-		return a < b;
-	if (rows[i].priority != rows[j].priority)
-		return rows[i].priority < rows[j].priority;
-	return rows[i].version > rows[j].version;
+	return row->slot != DLOCK_HEAD && !row->ends && i != contest->taken &&
+		row->obstacle != DLOCK_NO_OBSTACLE;
 }
 
-/* Make room among the places for one of request->slots: oust that many. */
+/* Whether the one has to make room rather than the other. */
+static bool
+goes_before(const DlockState *a, const DlockState *b)
+{
+	if (a->obstacle != b->obstacle)
+		return a->obstacle < b->obstacle;
+	if (a->priority != b->priority)
+		return a->priority < b->priority;
+	return a->version > b->version;
+}
+
+/*
+ * Make room among the places for one of request->slots: oust that many.  First
+ * those that nobody has any more, then those that have lapsed, each in any
+ * order; there may be many of them.
+ */
 static bool
 oust_places(Contest *contest, int excess)
 {
+	for (int obstacle = DLOCK_IS_OVER; obstacle <= DLOCK_GIVES_WAY; obstacle++)
+		for (int i = 0; i < contest->nrows && excess > 0; i++)
+			if (is_in_the_way(contest, i) &&
+				contest->rows[i].obstacle == obstacle && oust(contest, i))
+				excess--;
 	while (excess-- > 0)
 	{
 		int			next = DLOCK_NO_ROW;
 
 		for (int i = 0; i < contest->nrows; i++)
-			if (contest->rows[i].slot != DLOCK_HEAD && !contest->rows[i].ends &&
-				i != contest->taken && obstacle(&contest->rows[i], contest->now) != NO_OBSTACLE &&
+			if (is_in_the_way(contest, i) &&
 				(next == DLOCK_NO_ROW ||
-				 goes_before(contest->rows, i, next, contest->now)))
+				 goes_before(&contest->rows[i], &contest->rows[next])))
 				next = i;
 		if (next == DLOCK_NO_ROW || !oust(contest, next) ||
 			contest->nasked > DLOCK_MAX_ASKED)
@@ -336,8 +349,8 @@ clear_the_way(Contest *contest, int own)
 	{
 		DlockState *row = &contest->rows[i];
 
-		if (i == own || (i == contest->taken && row->slot != DLOCK_HEAD) ||
-			obstacle(row, contest->now) == NO_OBSTACLE)
+		if (row->obstacle == DLOCK_NO_OBSTACLE || i == own ||
+			(i == contest->taken && row->slot != DLOCK_HEAD))
 			continue;
 		if (row->slot != DLOCK_HEAD && limit != DLOCK_EXCLUSIVE)
 			others++;
@@ -400,13 +413,14 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 	{
 		bool		is_ours = is_own(&rows[i], request);
 
+		rows[i].obstacle = obstacle_of(&rows[i], now);
 		rows[i].yields = rows[i].ends = false;
 		if (is_ours && !rows[i].unsettled && dlock_fsm_is_held(&rows[i], now))
 			own = i;
 
 		/* an answer that is still open, or an owner with the same hash */
 		else if ((is_ours || is_its_place(&rows[i], request)) &&
-				 obstacle(&rows[i], now) >= HOLDS)
+				 rows[i].obstacle >= DLOCK_HOLDS)
 			return nothing(DLOCK_IS_BUSY, i);
 	}
 
@@ -450,7 +464,7 @@ reap(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
 
 		if (!row->exists || row->unsettled)
 			continue;
-		switch (dlock_fsm_phase(row, now))
+		switch (phase_of(row, now))
 		{
 			case DLOCK_PHASE_LIVE:
 				break;
@@ -482,7 +496,7 @@ force(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
 {
 	for (int i = 0; i < nrows; i++)
 	{
-		DlockPhase	phase = dlock_fsm_phase(&rows[i], now);
+		DlockPhase	phase = phase_of(&rows[i], now);
 
 		if (rows[i].version != request->version)
 			continue;

@@ -96,7 +96,6 @@ granted(DlockTry *try, const DlockGrant *grant)
  * The other rows that end when this is granted
  */
 
-
 static DlockLocked
 lock_row(DlockTry *try, int i)
 {
@@ -160,13 +159,15 @@ end_rows(DlockTry *try, DlockVerdict verdict, int64 now)
 	for (int i = 0; i < found->n; i++)
 	{
 		DlockState *state = &found->states[i];
-		bool		is_taken;
 
 		if (!state->ends)
 			continue;
-		is_taken = dlock_fsm_phase(state, try->before) == DLOCK_PHASE_LIVE &&
-			!(state->slot != DLOCK_HEAD && state->slot == try->request->slot);
-		if (is_taken)
+
+		/* an upgrade ends the request's own place, which is no loss */
+		if (state->obstacle == DLOCK_HOLDS &&
+			!(state->role == try->request->role && state->owner != NULL &&
+			  try->request->owner != NULL &&
+			  strcmp(state->owner, try->request->owner) == 0))
 		{
 			if (key == NULL)
 				key = pnstrdup(try->key->data, try->key->len);
@@ -304,65 +305,98 @@ dlock_grant_head(DlockTry *try, DlockVerdict verdict)
 	return true;
 }
 
+/* Load what drawing a version needs. */
+static void
+load_version(DlockTry *try)
+{
+	uint64		seen;
+
+	do
+	{
+		seen = SharedInvalidMessageCounter;
+		dlock_version_load(&try->store);
+	} while (seen != SharedInvalidMessageCounter);
+}
+
 /*
- * Put a grant into a place: the row that verdict.row names and that we have
- * locked, or a new one.  Its version is drawn here if it has none.  False: look
- * again.
+ * Is what the decision was based on unchanged?  A grant that moves has the key
+ * for itself, so nothing can have changed.  The partition lock is held.
  */
 static bool
-put_in_place(DlockTry *try, int taken, DlockGrant *grant, bool claims_count)
+is_unchanged(const DlockTry *try, const DlockGrant *grant)
 {
-	const DlockRequest *request = try->request;
+	return grant->version != 0 ||
+		dlock_places_unchanged(try->key, &try->claims, true,
+							   try->request->slots != DLOCK_SHARED);
+}
+
+/* The place is ours: draw the version, unless the grant moves. */
+static void
+draw_version(const DlockTry *try, DlockGrant *grant)
+{
+	if (grant->version == 0)
+		fill_grant(grant, try->request, dlock_version_next(&try->store),
+				   dlock_clock_now());
+}
+
+/*
+ * Put a grant into the row that its owner had before and that we have locked.
+ * The lock shows others that it is taken.  False: look again.
+ */
+static bool
+take_old_place(DlockTry *try, int taken, DlockGrant *grant)
+{
 	LWLock	   *partition = dlock_lwlock_partition(try->key->hash);
-	bool		draws = grant->version == 0;
+	bool		is_ours;
+
+	load_version(try);
+	LWLockAcquire(partition, LW_EXCLUSIVE);
+	is_ours = is_unchanged(try, grant);
+	if (is_ours)
+	{
+		draw_version(try, grant);
+		dlock_places_claim_place(try->key);
+	}
+	LWLockRelease(partition);
+	if (is_ours)
+		dlock_write_grant(&try->store, try->key, try->request->slot,
+						  &try->found->rows[taken], grant);
+	return is_ours;
+}
+
+/* Put a grant into a new row.  False: look again. */
+static bool
+add_place(DlockTry *try, DlockGrant *grant)
+{
+	int64		slot = try->request->slot;
 	DlockInsertion insertion;
 	DlockRow	row;
-	bool		is_free;
 
-	if (taken == DLOCK_NO_ROW)
-	{
-		dlock_write_prepare_insert(&insertion, &try->store, try->key,
-								   request->slot, grant);
-		begin_insert(try, &insertion);
-	}
-	else
-		LWLockAcquire(partition, LW_EXCLUSIVE);
-
-	is_free = !claims_count ||
-		dlock_places_unchanged(try->key, &try->claims, true,
-							   request->slots != DLOCK_SHARED);
-	if (taken != DLOCK_NO_ROW)
-	{
-		/* the lock on the row shows that it is taken */
-		if (is_free)
-			dlock_places_claim_place(try->key);
-		LWLockRelease(partition);
-		if (!is_free)
-			return false;
-		if (draws)
-			fill_grant(grant, request, dlock_version_next(&try->store),
-					   dlock_clock_now());
-		dlock_write_grant(&try->store, try->key, request->slot,
-						  &try->found->rows[taken], grant);
-		return true;
-	}
-
-	if (!is_free ||
-		(request->slot != DLOCK_HEAD &&
-		 dlock_find_any(&try->store, insertion.index, try->key, request->slot)))
+	/* without an owner the slot is the version, which is not known yet */
+	dlock_write_prepare_insert(&insertion, &try->store, try->key,
+							   slot != DLOCK_HEAD ? slot : 1, grant);
+	begin_insert(try, &insertion);
+	if (!is_unchanged(try, grant) ||
+		(slot != DLOCK_HEAD &&
+		 dlock_find_any(&try->store, insertion.index, try->key, slot)))
 	{
 		dlock_write_cancel_insert(&insertion);
 		return false;
 	}
-	if (draws)
-		fill_grant(grant, request, dlock_version_next(&try->store),
-				   dlock_clock_now());
-	if (request->slot == DLOCK_HEAD)
+	draw_version(try, grant);
+	if (slot == DLOCK_HEAD)
 		insertion.slot = grant->version;
 	dlock_write_end_insert(&insertion, grant, &row);
 	if (!insertion.is_whole)
 		dlock_write_grant(&try->store, try->key, insertion.slot, &row, grant);
 	return true;
+}
+
+static bool
+put_in_place(DlockTry *try, int taken, DlockGrant *grant)
+{
+	return taken == DLOCK_NO_ROW ?
+		add_place(try, grant) : take_old_place(try, taken, grant);
 }
 
 /* A shared grant.  False: look again. */
@@ -379,7 +413,7 @@ dlock_grant_place(DlockTry *try, DlockVerdict verdict)
 		return give_up(try, locked, change);
 
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
-	if (!put_in_place(try, verdict.row, &grant, true))
+	if (!put_in_place(try, verdict.row, &grant))
 		return give_up(try, DLOCK_LOCK_CHANGED, change);
 	end_rows(try, verdict, grant.acquired_at);
 	granted(try, &grant);
@@ -409,7 +443,7 @@ dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change)
 
 	fill_grant(&grant, try->request, dlock_row_version(head->tuple), now);
 	grant.acquired_at = dlock_row_acquired_at(head->tuple);
-	if (!put_in_place(try, taken, &grant, false))
+	if (!put_in_place(try, taken, &grant))
 		return false;
 	dlock_write_free(&try->store, try->key, head, now, 0);
 	granted(try, &grant);

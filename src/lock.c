@@ -21,6 +21,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "miscadmin.h"
 
 #include "clock.h"
@@ -139,7 +140,7 @@ find_rows(DlockTry *try)
 static void
 apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 {
-	int64		version = row->tuple != NULL ? dlock_row_version(row->tuple) : 0;
+	int64		version = dlock_row_version(row->tuple);
 
 	try->wrote = DLOCK_WROTE_LAZY;
 	switch (verdict.action)
@@ -233,7 +234,8 @@ has_ended(const DlockTry *try)
 		(is_shared(try->request) && try->looks >= MAX_LOOKS))
 		return false;
 	for (int i = 0; i < try->found->n; i++)
-		if (dlock_grant_pending_ended(&try->found->rows[i]))
+		if (TransactionIdIsValid(try->found->rows[i].pending) &&
+			dlock_grant_pending_ended(&try->found->rows[i]))
 			return true;
 	return false;
 }
@@ -289,12 +291,13 @@ static void
 begin_try(DlockTry *try, const DlockKey *key, const DlockRequest *request,
 		  const DlockTurn *turn, DlockRows *found, DlockResult *result)
 {
-	memset(try, 0, sizeof(*try));
 	try->key = key;
 	try->request = request;
 	try->turn = turn;
 	try->found = found;
 	try->result = result;
+	try->is_marked = false;
+	try->looks = 0;
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_store_open(&try->store, request->op != DLOCK_CHECK, false);
 }

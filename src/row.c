@@ -279,6 +279,7 @@ void
 dlock_row_state(HeapTuple tuple, DlockState *state)
 {
 	FormDlock  *form = FORM(tuple);
+	bool		is_this_run = form->run == dlock_clock_run();
 
 	state->exists = true;
 	state->held = form->held;
@@ -292,11 +293,17 @@ dlock_row_state(HeapTuple tuple, DlockState *state)
 	state->cleanup = form->cleanup;
 	state->at_least = form->at_least * INT64CONST(1000);
 	state->delay = form->delay * INT64CONST(1000);
-	state->pid = form->run == dlock_clock_run() ? form->pid : 0;
+	state->pid = is_this_run ? form->pid : 0;
 	state->gone = state->pid != 0 && BackendPidGetProc(state->pid) == NULL;
-	state->acquired = dlock_clock_effective(form->run, form->acquired_at, 0);
-	state->expires = dlock_clock_effective(form->run, form->expires_at, form->ttl);
-	state->idle_since = dlock_clock_effective(form->run, form->refreshed_at, 0);
+	state->acquired = form->acquired_at;
+	state->expires = form->expires_at;
+	state->idle_since = form->refreshed_at;
+	if (!is_this_run)
+	{
+		state->acquired = dlock_clock_effective(form->run, form->acquired_at, 0);
+		state->expires = dlock_clock_effective(form->run, form->expires_at, form->ttl);
+		state->idle_since = dlock_clock_effective(form->run, form->refreshed_at, 0);
+	}
 }
 
 /* Everything, for showing it.  Owner and value are allocated. */

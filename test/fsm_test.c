@@ -616,6 +616,7 @@ try_one(const Facts *facts, DlockState *state, const DlockRequest *request,
 	int			found = -1;
 
 	combinations++;
+	state_before.obstacle = state->obstacle;
 	state_before.yields = state->yields;
 	state_before.ends = state->ends;
 	if (memcmp(state, &state_before, sizeof(*state)) != 0 ||
