@@ -54,7 +54,8 @@ REGRESS = install acquire expiry errors xact fence keytext cascade roles many hi
 ISOLATION = try late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 
-EXTRA_CLEAN = test/fsm_test test/fsm_test.o test/fsm_table test/fsm_table.o
+EXTRA_CLEAN = test/fsm_test test/fsm_test.o test/fsm_rows_test test/fsm_rows_test.o \
+	test/fsm_table test/fsm_table.o
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
@@ -64,16 +65,21 @@ include $(PGXS)
 $(OBJS): $(wildcard src/*.h)
 
 # the rules of src/fsm.c, tested without a server
-unit: test/fsm_test
+unit: test/fsm_test test/fsm_rows_test
 	./test/fsm_test
+	./test/fsm_rows_test
 
 test/fsm_test: test/fsm_test.o src/fsm.o
+	$(CC) $(CFLAGS) $^ $(LDFLAGS) -o $@
+
+test/fsm_rows_test: test/fsm_rows_test.o src/fsm.o
 	$(CC) $(CFLAGS) $^ $(LDFLAGS) -o $@
 
 test/fsm_table: test/fsm_table.o src/fsm.o
 	$(CC) $(CFLAGS) $^ $(LDFLAGS) -o $@
 
-test/fsm_test.o test/fsm_table.o src/fsm.o: src/fsm.h src/state.h
+test/fsm_test.o test/fsm_rows_test.o test/fsm_table.o src/fsm.o: \
+	src/fsm.h src/key.h src/state.h
 
 # libdlock, which needs libpq alone; its own Makefile has more
 client:

@@ -185,7 +185,8 @@ CREATE FUNCTION dlock_refresh(
 	key text,
 	version bigint DEFAULT NULL,
 	ttl interval DEFAULT NULL,
-	owner text DEFAULT NULL
+	owner text DEFAULT NULL,
+	value text DEFAULT NULL
 ) RETURNS timestamptz
 AS 'MODULE_PATHNAME', 'dlock_refresh'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;

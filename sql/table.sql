@@ -63,9 +63,12 @@ CREATE FUNCTION regress_dlock_old.dlock_release(key text, version bigint) RETURN
 	AS '$libdir/dlock', 'dlock_release' LANGUAGE C;
 CREATE FUNCTION regress_dlock_old.dlock_locks(OUT key text, OUT version bigint, OUT owner text) RETURNS SETOF record
 	AS '$libdir/dlock', 'dlock_locks_shown' LANGUAGE C STRICT;
-CREATE FUNCTION regress_dlock_old.dlock_waiters(OUT key text, OUT pid int, OUT owner text, OUT priority int, OUT "position" int,
-	OUT since timestamptz, OUT until timestamptz, OUT more text) RETURNS SETOF record
-	AS '$libdir/dlock', 'dlock_waiters_shown' LANGUAGE C STRICT;
+DO $$
+BEGIN
+	EXECUTE (SELECT format('CREATE FUNCTION regress_dlock_old.dlock_waiters(%s) RETURNS SETOF record
+		AS ''$libdir/dlock'', ''dlock_waiters_shown'' LANGUAGE C STRICT', string_agg(format('OUT column_%s text', i), ', '))
+		FROM generate_series(1, 50) i);
+END $$;
 SELECT regress_dlock_old.dlock_acquire('t:old', '1 h', 'me') AS o \gset
 SELECT regress_dlock_old.dlock_acquire('t:old', '1 h', 'you') IS NULL AS busy, regress_dlock_old.dlock_refresh('t:old', :o) IS NOT NULL AS refreshed;
 SELECT key, version = :o AS version, owner FROM regress_dlock_old.dlock_locks() WHERE key = 't:old';

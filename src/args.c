@@ -31,7 +31,6 @@
 #include "key.h"
 #include "shmem.h"
 
-#define MAX_VALUE		(64 * 1024)
 #define MAX_SLOTS		10000
 
 /* of a wait, a cleanup or a timeout; NULL waits for longer */
@@ -183,6 +182,15 @@ get_slots(FunctionCallInfo fcinfo, int argno)
 	return check_slots(PG_GETARG_INT32(argno));
 }
 
+/* The owner is known. */
+static void
+set_slots(DlockRequest *request, int32 slots)
+{
+	request->slots = slots;
+	if (slots != DLOCK_EXCLUSIVE && request->owner != NULL)
+		request->slot = dlock_key_owner_slot(request->role, request->owner);
+}
+
 /* A TTL that was given, or 0. */
 int64
 dlock_args_ttl(FunctionCallInfo fcinfo, int argno)
@@ -210,13 +218,19 @@ dlock_args_ttl(FunctionCallInfo fcinfo, int argno)
 int64
 dlock_args_span(FunctionCallInfo fcinfo, int argno, const char *name)
 {
+	const Interval *span;
 	int64		us;
 
 	if (!is_known(fcinfo, argno))
 		return 0;
 	if (PG_ARGISNULL(argno))
 		dlock_args_null(name);
-	us = interval_us(PG_GETARG_INTERVAL_P(argno), name);
+	span = PG_GETARG_INTERVAL_P(argno);
+
+	/* mostly it is not given */
+	if (span->time == 0 && span->day == 0 && span->month == 0)
+		return 0;
+	us = interval_us(span, name);
 	if (us < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -331,9 +345,7 @@ get_terms(FunctionCallInfo fcinfo, DlockRequest *request)
 	if (request->ttl == 0)
 		request->ttl = (int64) Min(dlock_default_ttl, dlock_max_ttl) * 1000;
 	dlock_args_claim(fcinfo, DLOCK_NO_ARG, 2, request);
-	request->slot = request->owner == NULL ? 0 :
-		dlock_key_owner_slot(request->role, request->owner);
-	request->value = dlock_args_text(fcinfo, 3, "value", MAX_VALUE);
+	request->value = dlock_args_text(fcinfo, 3, "value", DLOCK_MAX_VALUE);
 	request->wait = dlock_args_wait(fcinfo, 4, "wait");
 	request->priority = get_priority(fcinfo, 5);
 }
@@ -347,7 +359,7 @@ dlock_args_acquire(FunctionCallInfo fcinfo, DlockRequest *request)
 	request->cleanup = dlock_args_span(fcinfo, 6, "cleanup");
 	request->force = get_flag(fcinfo, 7, "force");
 	request->session = get_flag(fcinfo, 8, "session");
-	request->slots = get_slots(fcinfo, 9);
+	set_slots(request, get_slots(fcinfo, 9));
 	get_ending(fcinfo, request);
 }
 
@@ -402,8 +414,8 @@ dlock_args_acquire_all(FunctionCallInfo fcinfo, int *nkeys)
 		requests[i].keylen = VARSIZE_ANY_EXHDR(key);
 		dlock_args_check_key(requests[i].key, requests[i].keylen);
 		if (slots != NULL)
-			requests[i].slots = slotnull[i] ? DLOCK_SHARED :
-				check_slots(DatumGetInt32(slots[i]));
+			set_slots(&requests[i], slotnull[i] ? DLOCK_SHARED :
+					  check_slots(DatumGetInt32(slots[i])));
 	}
 	return requests;
 }

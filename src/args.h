@@ -14,6 +14,8 @@
 
 #define DLOCK_NO_ARG	(-1)
 
+#define DLOCK_MAX_VALUE	(64 * 1024)
+
 /* of dlock_acquire_all */
 #define DLOCK_MAX_KEYS	1000
 

@@ -391,10 +391,11 @@ wait_for_turn(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 void
 dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 {
-	DlockTurn	turn = {0};
+	DlockTurn	turn;
 	DlockKey	key;
 	DlockRows	found;
 
+	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	if (request->session)
 		dlock_session_prepare();
@@ -407,21 +408,61 @@ dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 		wait_for_turn(&key, request, &turn, result);
 }
 
-/* Look again and again until the version differs or the time is up. */
+/* What a watcher sees of a key. */
+typedef struct Sight
+{
+	bool		held;
+	int64		version;		/* the highest that is held */
+	uint64		value;			/* its value's hash */
+	int64		wake_at;		/* when the first grant expires */
+} Sight;
+
+static Sight
+look_at_key(const DlockKey *key, int64 *now)
+{
+	Sight		sight = {.wake_at = DLOCK_NEVER};
+	DlockStore	store;
+	DlockRows	found;
+
+	dlock_store_open(&store, false, false);
+	dlock_find_committed(&store, key, &found);
+	*now = dlock_clock_now();
+	for (int i = 0; i < found.n; i++)
+	{
+		const DlockState *state = &found.states[i];
+
+		if (!dlock_fsm_is_held(state, *now))
+			continue;
+		if (state->expires > *now)
+			sight.wake_at = Min(sight.wake_at, state->expires);
+		sight.held = true;
+		if (state->version > sight.version)
+		{
+			sight.version = state->version;
+			sight.value = dlock_row_value_hash(store.heap, found.rows[i].tuple);
+		}
+	}
+	dlock_store_close(&store, false);
+	return sight;
+}
+
+/*
+ * Look again and again until the version differs from the given one, the value
+ * from the first one seen, or the time is up.
+ */
 static bool
-watch_version(const DlockKey *key, bool is_held, int64 *version, int64 until)
+watch_key(const DlockKey *key, bool is_held, int64 *version, int64 until)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext each_look = AllocSetContextCreate(caller, "dlock watch",
 													ALLOCSET_DEFAULT_SIZES);
 	DlockOutlook outlook = {0};
-	bool		held;
+	Sight		first = {0};
+	Sight		sight;
+	bool		is_first = true;
 
 	for (;;)
 	{
-		DlockStore	store;
-		DlockRows	found;
-		int64		seen = 0;
 		int64		now;
 
 		(void) dlock_wait_rearm();
@@ -429,34 +470,23 @@ watch_version(const DlockKey *key, bool is_held, int64 *version, int64 until)
 
 		MemoryContextReset(each_look);
 		MemoryContextSwitchTo(each_look);
-		dlock_store_open(&store, false, false);
-		dlock_find_committed(&store, key, &found);
-		dlock_store_close(&store, false);
-
-		now = dlock_clock_now();
-		held = false;
-		outlook.wake_at = DLOCK_NEVER;
-		for (int i = 0; i < found.n; i++)
-			if (dlock_fsm_is_held(&found.states[i], now))
-			{
-				held = true;
-				seen = Max(seen, found.states[i].version);
-				if (found.states[i].expires > now)
-					outlook.wake_at = Min(outlook.wake_at, found.states[i].expires);
-			}
-		if (held != is_held || (held && seen != *version) || now >= until)
-		{
-			*version = seen;
+		sight = look_at_key(key, &now);
+		if (is_first)
+			first = sight;
+		is_first = false;
+		if (sight.held != is_held || now >= until ||
+			(is_held && (sight.version != *version || sight.value != first.value)))
 			break;
-		}
 
+		outlook.wake_at = sight.wake_at;
 		dlock_wait_publish(&outlook);
 		dlock_wait_sleep(Min(outlook.wake_at, until));
 	}
 
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(each_look);
-	return held;
+	*version = sight.version;
+	return sight.held;
 }
 
 /*
@@ -480,7 +510,7 @@ dlock_await_change(const char *keydata, int keylen, bool is_held, int64 *version
 		entrant.since = dlock_clock_now();
 		entrant.until = timeout == DLOCK_NEVER ? DLOCK_NEVER : entrant.since + timeout;
 		(void) dlock_wait_enter(&key, &entrant);
-		held = watch_version(&key, is_held, version, entrant.until);
+		held = watch_key(&key, is_held, version, entrant.until);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
 

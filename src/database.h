@@ -64,7 +64,7 @@ typedef struct DlockDatabase
 
 	/*
 	 * reaper.c: has it marked every key that had places when the server
-	 * started?  places.c reads it
+	 * started?  places.c and launcher.c read it
 	 */
 	pg_atomic_uint32 places_known;
 

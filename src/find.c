@@ -93,43 +93,24 @@ is_sought(HeapTuple tuple, const DlockKey *key, const Sought *sought)
 }
 
 /*
- * A copy of the row at the given tuple id, if it is a version of the row sought
- * that the dirty snapshot shows.  The tuple id is a hint and may be anything.
+ * The header of a tuple that an index scan has returned.  Others may lock the
+ * row at any time, so it is read under the buffer's lock, unless it says that
+ * nobody ever did.
  */
-static HeapTuple
-fetch_hinted(const DlockStore *store, const DlockKey *key, const Sought *sought,
-			 ItemPointer tid, Snapshot dirty)
+static void
+read_header(TupleTableSlot *slot, HeapTupleHeader header)
 {
-	Buffer		buffer;
-	Page		page;
-	HeapTuple	result = NULL;
+	Buffer		buffer = ((BufferHeapTupleTableSlot *) slot)->buffer;
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+	bool		is_plain = (tuple->t_data->t_infomask & HEAP_XMAX_INVALID) != 0;
 
-	if (!block_exists(store, ItemPointerGetBlockNumber(tid)))
-		return NULL;
-
-	buffer = ReadBuffer(store->heap, ItemPointerGetBlockNumber(tid));
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	page = BufferGetPage(buffer);
-	if (ItemPointerGetOffsetNumber(tid) <= PageGetMaxOffsetNumber(page))
-	{
-		ItemId		lp = PageGetItemId(page, ItemPointerGetOffsetNumber(tid));
-
-		if (ItemIdIsNormal(lp))
-		{
-			HeapTupleData tuple;
-
-			tuple.t_data = (HeapTupleHeader) PageGetItem(page, lp);
-			tuple.t_len = ItemIdGetLength(lp);
-			tuple.t_tableOid = RelationGetRelid(store->heap);
-			tuple.t_self = *tid;
-
-			if (is_sought(&tuple, key, sought) &&
-				HeapTupleSatisfiesVisibility(&tuple, dirty, buffer))
-				result = heap_copytuple(&tuple);
-		}
-	}
-	UnlockReleaseBuffer(buffer);
-	return result;
+	if (!is_plain)
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	memcpy(header, tuple->t_data, SizeofHeapTupleHeader);
+	if (!is_plain)
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	else
+		header->t_infomask |= HEAP_XMAX_INVALID;
 }
 
 /*
@@ -170,6 +151,7 @@ fetch_indexed(const DlockStore *store, Relation index, const DlockKey *key,
 			*pending = dirty->xmax;
 			result = ExecCopySlotHeapTuple(slot);
 			result->t_self = slot->tts_tid;
+			read_header(slot, result->t_data);
 			break;
 		}
 
@@ -177,7 +159,7 @@ fetch_indexed(const DlockStore *store, Relation index, const DlockKey *key,
 		 * Only an uncommitted version was found.  If it was committed while
 		 * we looked, we may have skipped the version before it as dead.
 		 */
-	} while (result == NULL && how == DLOCK_FIND_COMMITTED &&
+	} while (result == NULL && how != DLOCK_FIND_NEWEST &&
 			 TransactionIdIsValid(*pending) &&
 			 !TransactionIdIsInProgress(*pending));
 
@@ -210,7 +192,7 @@ find_through_index(const DlockStore *store, const DlockKey *key, int64 slot,
 	HeapTuple	tuple = fetch_indexed(store, index, key, slot, how, dirty, pending);
 
 	if (tuple == NULL && !TransactionIdIsValid(*pending) &&
-		how == DLOCK_FIND_COMMITTED)
+		how != DLOCK_FIND_NEWEST)
 	{
 		LWLock	   *partition = dlock_lwlock_partition(key->hash);
 
@@ -238,7 +220,7 @@ dlock_find_nothing(DlockRows *found)
 }
 
 /* Room for one more row, all zeroes. */
-static void
+static DlockRow *
 add_row(DlockRows *found)
 {
 	if (found->n == found->max)
@@ -255,7 +237,7 @@ add_row(DlockRows *found)
 	}
 	memset(&found->states[found->n], 0, sizeof(DlockState));
 	memset(&found->rows[found->n], 0, sizeof(DlockRow));
-	found->n++;
+	return &found->rows[found->n++];
 }
 
 /* A row that only another open transaction knows. */
@@ -269,21 +251,77 @@ set_pending(DlockState *state, DlockRow *row, int64 slot, TransactionId pending)
 
 /* A committed row; "pending" is changing it. */
 static void
-set_row(DlockState *state, DlockRow *row, HeapTuple tuple, TransactionId pending)
+set_row(DlockState *state, DlockRow *row, HeapTuple tuple, HeapTupleHeader header,
+		TransactionId pending)
 {
 	TransactionId user;
 
 	row->tid = tuple->t_self;
 	row->is_ours =
-		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
+		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(header));
 	row->pending = pending;
 	dlock_row_state(tuple, state);
 	state->unsettled = TransactionIdIsValid(pending);
-	if (!state->unsettled)
+	if (!state->unsettled && !(header->t_infomask & HEAP_XMAX_INVALID))
 	{
-		state->used = dlock_row_is_used(tuple->t_data, &user);
+		state->used = dlock_row_is_used(header, &user);
 		row->pending = user;
 	}
+}
+
+/*
+ * Add the row at the given tuple id, if it is a version of the row sought that
+ * the dirty snapshot shows.  The tuple id is a hint and may be anything.  If the
+ * version is not committed yet, *pending is set and nothing is added.
+ */
+static bool
+find_hinted(const DlockStore *store, const DlockKey *key, const Sought *sought,
+			ItemPointer tid, DlockFind how, DlockRows *found,
+			TransactionId *pending)
+{
+	SnapshotData dirty;
+	Buffer		buffer;
+	Page		page;
+	bool		is_there = false;
+
+	*pending = InvalidTransactionId;
+	if (!block_exists(store, ItemPointerGetBlockNumber(tid)))
+		return false;
+
+	InitDirtySnapshot(dirty);
+	buffer = ReadBuffer(store->heap, ItemPointerGetBlockNumber(tid));
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	if (ItemPointerGetOffsetNumber(tid) <= PageGetMaxOffsetNumber(page))
+	{
+		ItemId		lp = PageGetItemId(page, ItemPointerGetOffsetNumber(tid));
+
+		if (ItemIdIsNormal(lp))
+		{
+			HeapTupleData tuple;
+
+			tuple.t_data = (HeapTupleHeader) PageGetItem(page, lp);
+			tuple.t_len = ItemIdGetLength(lp);
+			tuple.t_tableOid = RelationGetRelid(store->heap);
+			tuple.t_self = *tid;
+
+			is_there = is_sought(&tuple, key, sought) &&
+				HeapTupleSatisfiesVisibility(&tuple, &dirty, buffer);
+			if (is_there && TransactionIdIsValid(dirty.xmin))
+				*pending = dirty.xmin;
+			else if (is_there)
+			{
+				DlockRow   *row = add_row(found);
+
+				set_row(&found->states[found->n - 1], row, &tuple, tuple.t_data,
+						dirty.xmax);
+				if (how == DLOCK_FIND_WHOLE)
+					row->tuple = heap_copytuple(&tuple);
+			}
+		}
+	}
+	UnlockReleaseBuffer(buffer);
+	return is_there && !TransactionIdIsValid(*pending);
 }
 
 /* Add the row of one slot, if there is one. */
@@ -296,35 +334,30 @@ dlock_find_slot(const DlockStore *store, const DlockKey *key, int64 slot,
 	SnapshotData dirty;
 	ItemPointerData tid;
 	HeapTuple	tuple = NULL;
-	bool		is_new = false;
-	int			i = found->n;
+	DlockRow   *row;
 
 	Assert(ActiveSnapshotSet());
-	InitDirtySnapshot(dirty);
 
-	if (dlock_hint_get(dlock_key_slot(key, slot), &tid))
+	if (dlock_hint_get(dlock_key_slot(key, slot), &tid) &&
+		find_hinted(store, key, &sought, &tid, how, found, &pending))
+		return true;
+
+	/* if it is not committed, the version before it may be wanted */
+	if (!TransactionIdIsValid(pending) || how != DLOCK_FIND_NEWEST)
 	{
-		tuple = fetch_hinted(store, key, &sought, &tid, &dirty);
-		if (tuple != NULL)
-		{
-			is_new = TransactionIdIsValid(dirty.xmin);
-			pending = is_new ? dirty.xmin : dirty.xmax;
-			if (is_new)
-				tuple = NULL;	/* the version before it may be wanted */
-		}
-	}
-	if (tuple == NULL && (!is_new || how == DLOCK_FIND_COMMITTED))
+		InitDirtySnapshot(dirty);
 		tuple = find_through_index(store, key, slot, how, &dirty, &pending);
-
+	}
 	if (tuple == NULL && !TransactionIdIsValid(pending))
 		return false;
-	add_row(found);
+
+	row = add_row(found);
 	if (tuple == NULL)
-		set_pending(&found->states[i], &found->rows[i], slot, pending);
+		set_pending(&found->states[found->n - 1], row, slot, pending);
 	else
 	{
-		set_row(&found->states[i], &found->rows[i], tuple, pending);
-		found->rows[i].tuple = tuple;
+		set_row(&found->states[found->n - 1], row, tuple, tuple->t_data, pending);
+		row->tuple = tuple;
 	}
 	return true;
 }
@@ -335,21 +368,11 @@ dlock_find_version(const DlockStore *store, const DlockKey *key, int64 version,
 				   DlockRows *found)
 {
 	Sought		sought = {true, version};
-	SnapshotData dirty;
+	TransactionId pending;
 	ItemPointerData tid;
-	HeapTuple	tuple;
-	int			i = found->n;
 
-	InitDirtySnapshot(dirty);
-	if (!dlock_hint_get(dlock_key_slot(key, version), &tid))
-		return false;
-	tuple = fetch_hinted(store, key, &sought, &tid, &dirty);
-	if (tuple == NULL || TransactionIdIsValid(dirty.xmin))
-		return false;
-	add_row(found);
-	set_row(&found->states[i], &found->rows[i], tuple, dirty.xmax);
-	found->rows[i].tuple = tuple;
-	return true;
+	return dlock_hint_get(dlock_key_slot(key, version), &tid) &&
+		find_hinted(store, key, &sought, &tid, DLOCK_FIND_COMMITTED, found, &pending);
 }
 
 /*
@@ -357,8 +380,11 @@ dlock_find_version(const DlockStore *store, const DlockKey *key, int64 version,
  * if there are several: an uncommitted one, and the one before it.
  */
 static void
-add_place(DlockRows *found, int first, HeapTuple tuple, const SnapshotData *dirty)
+add_place(DlockRows *found, int first, TupleTableSlot *scanned,
+		  const SnapshotData *dirty)
 {
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(scanned, false, NULL);
+	HeapTupleHeaderData header;
 	bool		is_new = TransactionIdIsValid(dirty->xmin);
 	int64		slot = dlock_row_slot(tuple);
 	TransactionId pending = is_new ? dirty->xmin : dirty->xmax;
@@ -366,7 +392,7 @@ add_place(DlockRows *found, int first, HeapTuple tuple, const SnapshotData *dirt
 
 	if (i < first || found->states[i].slot != slot)
 	{
-		add_row(found);
+		(void) add_row(found);
 		i++;
 	}
 	else if (is_new || found->states[i].exists)
@@ -381,7 +407,10 @@ add_place(DlockRows *found, int first, HeapTuple tuple, const SnapshotData *dirt
 	if (is_new)
 		set_pending(&found->states[i], &found->rows[i], slot, pending);
 	else
-		set_row(&found->states[i], &found->rows[i], tuple, pending);
+	{
+		read_header(scanned, &header);
+		set_row(&found->states[i], &found->rows[i], tuple, &header, pending);
+	}
 }
 
 /*
@@ -431,26 +460,31 @@ dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
 		index_rescan(scan, skey, 2, NULL, 0);
 		while (index_getnext_slot(scan, BackwardScanDirection, slot))
 		{
+			HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+
 			CHECK_FOR_INTERRUPTS();
-			add_place(found, first, ExecFetchSlotHeapTuple(slot, false, NULL), &dirty);
+			add_place(found, first, slot, &dirty);
+			if (how == DLOCK_FIND_WHOLE &&
+				ItemPointerEquals(&found->rows[found->n - 1].tid, &tuple->t_self))
+				found->rows[found->n - 1].tuple = heap_copytuple(tuple);
 		}
 		if (lock_partition)
 			LWLockRelease(partition);
-	} while (how == DLOCK_FIND_COMMITTED && has_settled(found, first));
+	} while (how != DLOCK_FIND_NEWEST && has_settled(found, first));
 
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 	index_close(index, store->lockmode);
 }
 
-/* All rows of the key, as they are committed. */
+/* All rows of the key, as they are committed, with copies. */
 void
 dlock_find_committed(const DlockStore *store, const DlockKey *key, DlockRows *found)
 {
 	dlock_find_nothing(found);
-	(void) dlock_find_slot(store, key, DLOCK_HEAD, DLOCK_FIND_COMMITTED, found);
+	(void) dlock_find_slot(store, key, DLOCK_HEAD, DLOCK_FIND_WHOLE, found);
 	if (dlock_places_marked(key))
-		dlock_find_places(store, key, DLOCK_FIND_COMMITTED, true, found);
+		dlock_find_places(store, key, DLOCK_FIND_WHOLE, true, found);
 }
 
 /*

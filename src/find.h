@@ -23,8 +23,8 @@ typedef struct DlockRow
 	TransactionId pending;		/* the one that is changing it or has it
 								 * locked */
 	ItemPointerData tid;
-	HeapTuple	tuple;			/* a copy; NULL if nothing is committed yet,
-								 * or if it is a place that is not locked */
+	HeapTuple	tuple;			/* a copy, once it is locked, or if it was
+								 * asked for; may be NULL otherwise */
 } DlockRow;
 
 /*
@@ -45,7 +45,8 @@ typedef enum DlockFind
 {
 	DLOCK_FIND_NEWEST,			/* that another transaction is changing it is
 								 * enough, and a miss is not believed */
-	DLOCK_FIND_COMMITTED		/* the last committed row */
+	DLOCK_FIND_COMMITTED,		/* the last committed row */
+	DLOCK_FIND_WHOLE			/* ... with a copy of it */
 } DlockFind;
 
 typedef enum DlockLocked

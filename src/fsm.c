@@ -61,8 +61,8 @@ dlock_fsm_busy_until(const DlockState *row)
 	return until;
 }
 
-DlockPhase
-dlock_fsm_phase(const DlockState *row, int64 now)
+static DlockPhase
+phase_of(const DlockState *row, int64 now)
 {
 	if (!row->exists)
 		return DLOCK_PHASE_FREE;
@@ -78,11 +78,17 @@ dlock_fsm_phase(const DlockState *row, int64 now)
 	return row->held ? DLOCK_PHASE_EXPIRED : DLOCK_PHASE_FREE;
 }
 
+DlockPhase
+dlock_fsm_phase(const DlockState *row, int64 now)
+{
+	return phase_of(row, now);
+}
+
 /* Is it a grant that its holder can use? */
 bool
 dlock_fsm_is_held(const DlockState *row, int64 now)
 {
-	DlockPhase	phase = dlock_fsm_phase(row, now);
+	DlockPhase	phase = phase_of(row, now);
 
 	return phase == DLOCK_PHASE_LIVE || phase == DLOCK_PHASE_LAPSED;
 }
@@ -172,34 +178,26 @@ is_its_place(const DlockState *row, const DlockRequest *request)
 	return request->slot != DLOCK_HEAD && row->slot == request->slot;
 }
 
-typedef enum Obstacle
-{
-	NO_OBSTACLE,
-	GIVES_WAY,					/* its time is up; the next grant ends it */
-	HOLDS,						/* it can be asked to yield */
-	BLOCKS						/* nothing to do but wait */
-} Obstacle;
-
-static Obstacle
-obstacle(const DlockState *row, int64 now)
+static DlockObstacle
+obstacle_of(const DlockState *row, int64 now)
 {
 	if (row->unsettled)
-		return BLOCKS;
-	switch (dlock_fsm_phase(row, now))
+		return DLOCK_BLOCKS;
+	switch (phase_of(row, now))
 	{
 		case DLOCK_PHASE_LIVE:
-			return HOLDS;
+			return DLOCK_HOLDS;
 		case DLOCK_PHASE_COOLING:
-			return BLOCKS;
+			return DLOCK_BLOCKS;
 		case DLOCK_PHASE_LAPSED:
 			return row->used || now < row->acquired + row->at_least ?
-				BLOCKS : GIVES_WAY;
+				DLOCK_BLOCKS : DLOCK_GIVES_WAY;
 		case DLOCK_PHASE_EXPIRED:
-			return row->used ? BLOCKS : GIVES_WAY;
+			return row->used ? DLOCK_BLOCKS : DLOCK_GIVES_WAY;
 		case DLOCK_PHASE_FREE:
 			break;
 	}
-	return row->used ? BLOCKS : NO_OBSTACLE;
+	return row->used ? DLOCK_BLOCKS : DLOCK_NO_OBSTACLE;
 }
 
 /*
@@ -212,7 +210,7 @@ dlock_fsm_blocks(const DlockState *row, const DlockRequest *request, int64 now)
 	if (row->slot != DLOCK_HEAD && request->slots == DLOCK_SHARED &&
 		!is_its_place(row, request))
 		return false;
-	return obstacle(row, now) >= HOLDS && !is_own(row, request);
+	return obstacle_of(row, now) >= DLOCK_HOLDS && !is_own(row, request);
 }
 
 /* How many of the rows that block the request have to end. */
@@ -246,6 +244,7 @@ typedef struct Contest
 	int64		now;
 	int			taken;			/* the row that the grant overwrites */
 
+	int			nasked;			/* so many are asked to yield */
 	bool		is_asked;		/* somebody still has time to yield */
 	bool		is_refused;		/* somebody did not */
 	int			about;			/* the row that the answer is about */
@@ -258,8 +257,8 @@ oust(Contest *contest, int i)
 {
 	DlockState *row = &contest->rows[i];
 
-	if (obstacle(row, contest->now) == BLOCKS ||
-		(obstacle(row, contest->now) == HOLDS &&
+	if (row->obstacle == DLOCK_BLOCKS ||
+		(row->obstacle == DLOCK_HOLDS &&
 		 contest->request->priority <= row->priority))
 	{
 		contest->about = i;
@@ -268,10 +267,11 @@ oust(Contest *contest, int i)
 
 	row->ends = true;
 	contest->nends++;
-	if (obstacle(row, contest->now) == GIVES_WAY || row->cleanup == 0)
+	if (row->obstacle == DLOCK_GIVES_WAY || row->cleanup == 0)
 		return true;
 
 	row->yields = true;
+	contest->nasked++;
 	if (contest->about == DLOCK_NO_ROW)
 		contest->about = i;
 	if (contest->now < dlock_fsm_yield_by(row, &contest->turn->asking,
@@ -285,37 +285,49 @@ oust(Contest *contest, int i)
 	return true;
 }
 
-/* Whether the i'th row rather than the j'th one has to make room. */
+/* Is this a place of another request that is in the way? */
 static bool
-goes_before(const DlockState *rows, int i, int j, int64 now)
+is_in_the_way(const Contest *contest, int i)
 {
-	Obstacle	a = obstacle(&rows[i], now);
-	Obstacle	b = obstacle(&rows[j], now);
+	const DlockState *row = &contest->rows[i];
 
-	if (a != b)
-		return a < b;
-	if (rows[i].priority != rows[j].priority)
-		return rows[i].priority < rows[j].priority;
-	return rows[i].version > rows[j].version;
+	return row->slot != DLOCK_HEAD && !row->ends && i != contest->taken &&
+		row->obstacle != DLOCK_NO_OBSTACLE;
 }
 
-/* Make room among the places for one of request->slots: oust that many. */
+/* Whether the one has to make room rather than the other. */
+static bool
+goes_before(const DlockState *a, const DlockState *b)
+{
+	if (a->obstacle != b->obstacle)
+		return a->obstacle < b->obstacle;
+	if (a->priority != b->priority)
+		return a->priority < b->priority;
+	return a->version > b->version;
+}
+
+/*
+ * Make room among the places for one of request->slots: oust that many.  First
+ * those whose time is up, in any order; there may be many of them.
+ */
 static bool
 oust_places(Contest *contest, int excess)
 {
-	if (excess > DLOCK_MAX_ASKED)
-		return false;
+	for (int i = 0; i < contest->nrows && excess > 0; i++)
+		if (is_in_the_way(contest, i) &&
+			contest->rows[i].obstacle == DLOCK_GIVES_WAY && oust(contest, i))
+			excess--;
 	while (excess-- > 0)
 	{
 		int			next = DLOCK_NO_ROW;
 
 		for (int i = 0; i < contest->nrows; i++)
-			if (contest->rows[i].slot != DLOCK_HEAD && !contest->rows[i].ends &&
-				i != contest->taken && obstacle(&contest->rows[i], contest->now) != NO_OBSTACLE &&
+			if (is_in_the_way(contest, i) &&
 				(next == DLOCK_NO_ROW ||
-				 goes_before(contest->rows, i, next, contest->now)))
+				 goes_before(&contest->rows[i], &contest->rows[next])))
 				next = i;
-		if (next == DLOCK_NO_ROW || !oust(contest, next))
+		if (next == DLOCK_NO_ROW || !oust(contest, next) ||
+			contest->nasked > DLOCK_MAX_ASKED)
 			return false;
 	}
 	return true;
@@ -335,8 +347,8 @@ clear_the_way(Contest *contest, int own)
 	{
 		DlockState *row = &contest->rows[i];
 
-		if (i == own || (i == contest->taken && row->slot != DLOCK_HEAD) ||
-			obstacle(row, contest->now) == NO_OBSTACLE)
+		if (row->obstacle == DLOCK_NO_OBSTACLE || i == own ||
+			(i == contest->taken && row->slot != DLOCK_HEAD))
 			continue;
 		if (row->slot != DLOCK_HEAD && limit != DLOCK_EXCLUSIVE)
 			others++;
@@ -346,6 +358,19 @@ clear_the_way(Contest *contest, int own)
 	if (limit == DLOCK_SHARED || limit == DLOCK_EXCLUSIVE || others < limit)
 		return true;
 	return oust_places(contest, others - limit + 1);
+}
+
+/* Is one of those that end in use?  Then it cannot be locked, so it is busy. */
+static bool
+is_any_used(Contest *contest)
+{
+	for (int i = 0; i < contest->nrows; i++)
+		if (contest->rows[i].ends && contest->rows[i].used)
+		{
+			contest->about = i;
+			return true;
+		}
+	return false;
 }
 
 /* The row that a new grant takes over, or none: it gets a new one. */
@@ -376,7 +401,7 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 		const DlockTurn *turn, int64 now)
 {
 	Contest		contest = {rows, nrows, request, turn, now,
-		.taken = row_to_take(rows, nrows, request), .about = DLOCK_NO_ROW
+		.taken = row_to_take(rows, nrows, request),.about = DLOCK_NO_ROW
 	};
 	int			own = DLOCK_NO_ROW;
 	bool		upgrades = false;
@@ -386,13 +411,14 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 	{
 		bool		is_ours = is_own(&rows[i], request);
 
+		rows[i].obstacle = obstacle_of(&rows[i], now);
 		rows[i].yields = rows[i].ends = false;
 		if (is_ours && !rows[i].unsettled && dlock_fsm_is_held(&rows[i], now))
 			own = i;
 
 		/* an answer that is still open, or an owner with the same hash */
 		else if ((is_ours || is_its_place(&rows[i], request)) &&
-				 obstacle(&rows[i], now) >= HOLDS)
+				 rows[i].obstacle >= DLOCK_HOLDS)
 			return nothing(DLOCK_IS_BUSY, i);
 	}
 
@@ -411,6 +437,8 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 		v = nothing(DLOCK_IS_REFUSED, contest.about);
 	else if (contest.is_asked)
 		v = nothing(DLOCK_IS_ASKED, contest.about);
+	else if (is_any_used(&contest))
+		v = nothing(DLOCK_IS_BUSY, contest.about);
 	else
 	{
 		v = verdict(DLOCK_DO_GRANT, DLOCK_IS_GRANTED, contest.taken);
@@ -434,7 +462,7 @@ reap(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
 
 		if (!row->exists || row->unsettled)
 			continue;
-		switch (dlock_fsm_phase(row, now))
+		switch (phase_of(row, now))
 		{
 			case DLOCK_PHASE_LIVE:
 				break;
@@ -466,7 +494,7 @@ force(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
 {
 	for (int i = 0; i < nrows; i++)
 	{
-		DlockPhase	phase = dlock_fsm_phase(&rows[i], now);
+		DlockPhase	phase = phase_of(&rows[i], now);
 
 		if (rows[i].version != request->version)
 			continue;
@@ -500,7 +528,7 @@ names_grant(const DlockRequest *request, const DlockState *row)
 
 /* The holder's own operations. */
 static DlockVerdict
-own(const DlockState *row, int i, const DlockRequest *request, int64 now)
+by_holder(const DlockState *row, int i, const DlockRequest *request, int64 now)
 {
 	switch (request->op)
 	{
@@ -535,10 +563,12 @@ dlock_fsm_decide(DlockState *rows, int nrows, const DlockRequest *request,
 
 	for (int i = 0; i < nrows; i++)
 	{
-		if (!dlock_fsm_is_held(&rows[i], now))
+		/* what our own transaction has written cannot be lost before it ends */
+		if (!dlock_fsm_is_held(&rows[i], now) &&
+			!(request->stamp != 0 && rows[i].held))
 			continue;
 		if (names_grant(request, &rows[i]))
-			return own(&rows[i], i, request, now);
+			return by_holder(&rows[i], i, request, now);
 		held = i;
 	}
 	return nothing(held == DLOCK_NO_ROW ?

@@ -64,8 +64,8 @@ typedef struct DlockRequest
 	bool		skip_used;
 
 	/*
-	 * DLOCK_REAP: the row.  DLOCK_ACQUIRE: the place that this owner has in any
-	 * case, or 0.
+	 * DLOCK_REAP: the row.  DLOCK_ACQUIRE: the place that this owner has in
+	 * any case, or 0.
 	 */
 	int64		slot;
 
@@ -73,7 +73,10 @@ typedef struct DlockRequest
 	int64		linger;			/* how long a free row is kept */
 	int64		lapse;			/* how long a lapsed grant is kept */
 
-	/* DLOCK_REFRESH: the TTL counts from this lease time; 0: from now */
+	/*
+	 * DLOCK_REFRESH of a grant that our own transaction has made: the TTL
+	 * counts from this lease time; 0: from now, and any grant
+	 */
 	int64		stamp;
 } DlockRequest;
 
@@ -84,6 +87,17 @@ typedef struct DlockTurn
 	int64		until;			/* how long we wait, lease time */
 	DlockAsking asking;
 } DlockTurn;
+
+/* Nothing is known yet.  A list of nobody need not be cleared. */
+static inline void
+dlock_turn_begin(DlockTurn *turn)
+{
+	turn->behind = false;
+	turn->until = 0;
+	turn->asking.all = false;
+	turn->asking.since = 0;
+	turn->asking.n = 0;
+}
 
 /* What time has made of a row. */
 typedef enum DlockPhase

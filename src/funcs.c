@@ -153,6 +153,7 @@ dlock_refresh(PG_FUNCTION_ARGS)
 	dlock_args_key(fcinfo, &request);
 	request.ttl = dlock_args_ttl(fcinfo, 2);
 	dlock_args_claim(fcinfo, 1, 3, &request);
+	request.value = dlock_args_text(fcinfo, 4, "value", DLOCK_MAX_VALUE);
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer != DLOCK_IS_HELD)

@@ -160,13 +160,15 @@ end_rows(DlockTry *try, DlockVerdict verdict, int64 now)
 	for (int i = 0; i < found->n; i++)
 	{
 		DlockState *state = &found->states[i];
-		bool		is_taken;
 
 		if (!state->ends)
 			continue;
-		is_taken = dlock_fsm_phase(state, try->before) == DLOCK_PHASE_LIVE &&
-			!(state->slot != DLOCK_HEAD && state->slot == try->request->slot);
-		if (is_taken)
+
+		/* an upgrade ends the request's own place, which is no loss */
+		if (state->obstacle == DLOCK_HOLDS &&
+			!(state->role == try->request->role && state->owner != NULL &&
+			  try->request->owner != NULL &&
+			  strcmp(state->owner, try->request->owner) == 0))
 		{
 			if (key == NULL)
 				key = pnstrdup(try->key->data, try->key->len);
@@ -437,9 +439,10 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 		return;
 	}
 
-	dlock_write_renewal(&try->store, try->key, row, ttl, from);
+	dlock_write_renewal(&try->store, try->key, row, request->value, ttl, from);
 	try->result->expires = from + ttl;
 	dlock_xact_want_reaper(from + ttl);
-	dlock_xact_end_change(change, false, false, from + ttl);
-	try->wrote = ttl > old_ttl ? DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
+	dlock_xact_end_change(change, false, request->value != NULL, from + ttl);
+	try->wrote = ttl > old_ttl || request->value != NULL ?
+		DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
 }

@@ -186,7 +186,7 @@ due_at(DlockDatabase *db)
 {
 	if (pg_atomic_read_u32(&db->announce) != 0)
 		return db->progress.next_visit;
-	if (dlock_reap_interval == 0)
+	if (dlock_reap_interval == 0 && pg_atomic_read_u32(&db->places_known) != 0)
 		return DLOCK_NEVER;
 	return Max((int64) pg_atomic_read_u64(&db->due), db->progress.not_before);
 }

@@ -21,6 +21,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "miscadmin.h"
 
 #include "clock.h"
@@ -139,7 +140,7 @@ find_rows(DlockTry *try)
 static void
 apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 {
-	int64		version = row->tuple != NULL ? dlock_row_version(row->tuple) : 0;
+	int64		version = dlock_row_version(row->tuple);
 
 	try->wrote = DLOCK_WROTE_LAZY;
 	switch (verdict.action)
@@ -233,7 +234,8 @@ has_ended(const DlockTry *try)
 		(is_shared(try->request) && try->looks >= MAX_LOOKS))
 		return false;
 	for (int i = 0; i < try->found->n; i++)
-		if (dlock_grant_pending_ended(&try->found->rows[i]))
+		if (TransactionIdIsValid(try->found->rows[i].pending) &&
+			dlock_grant_pending_ended(&try->found->rows[i]))
 			return true;
 	return false;
 }
@@ -289,12 +291,13 @@ static void
 begin_try(DlockTry *try, const DlockKey *key, const DlockRequest *request,
 		  const DlockTurn *turn, DlockRows *found, DlockResult *result)
 {
-	memset(try, 0, sizeof(*try));
 	try->key = key;
 	try->request = request;
 	try->turn = turn;
 	try->found = found;
 	try->result = result;
+	try->is_marked = false;
+	try->looks = 0;
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_store_open(&try->store, request->op != DLOCK_CHECK, false);
 }
@@ -322,10 +325,11 @@ dlock_lock_try(const DlockKey *key, const DlockRequest *request,
 void
 dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 {
-	DlockTurn	turn = {0};
+	DlockTurn	turn;
 	DlockKey	key;
 	DlockRows	found;
 
+	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	dlock_lock_try(&key, request, &turn, &found, result);
 }
@@ -334,12 +338,13 @@ dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 bool
 dlock_lock_is_busy(const DlockRequest *request)
 {
-	DlockTurn	turn = {0};
+	DlockTurn	turn;
 	DlockKey	key;
 	DlockRows	found;
 	DlockResult result;
 	DlockTry	try;
 
+	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	turn.behind = dlock_wait_others_first(&key, request->priority);
 	begin_try(&try, &key, request, &turn, &found, &result);

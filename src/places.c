@@ -32,7 +32,8 @@
  *
  * Marks are never taken back while the server runs.  After a start there are
  * none, and all keys count as marked until the reaper has read the whole table
- * once and marked what has places (DlockDatabase.places_known).
+ * once and marked what has places (DlockDatabase.places_known).  It does that
+ * even if it is turned off otherwise.
  *
  *-------------------------------------------------------------------------
  */
@@ -42,6 +43,7 @@
 #include "port/atomics.h"
 #include "storage/shmem.h"
 
+#include "clock.h"
 #include "database.h"
 #include "places.h"
 
@@ -127,7 +129,10 @@ dlock_places_marked(const DlockKey *key)
 	if (pg_atomic_read_u32(word_of(key)) & bit_of(key))
 		return true;
 	db = dlock_database(MyDatabaseId);
-	return db == NULL || pg_atomic_read_u32(&db->places_known) == 0;
+	if (db != NULL && pg_atomic_read_u32(&db->places_known) != 0)
+		return false;
+	dlock_database_want_reaper(dlock_clock_now());
+	return true;
 }
 
 void

@@ -6,7 +6,8 @@
  *
  * A pass reads the table from where the last one stopped.  It asks the engine
  * to remove the rows that have expired, and those that have been free for a
- * long time.  The engine treats this like any other request: it finds the row
+ * long time.  It also marks the keys that have places (places.c); if the reaper
+ * is turned off, the first pass after a start does only that.  The engine treats this like any other request: it finds the row
  * again, decides, and skips a row that is in use.
  *
  * Rows are deleted in batches.  Each batch is a separate transaction, whose
@@ -110,7 +111,7 @@ collect(const DlockStore *store, HeapTuple tuple, void *arg)
 
 	if (state.slot != DLOCK_HEAD)
 		dlock_places_mark(&key);
-	falls_due = due_at(&state);
+	falls_due = dlock_reap_interval > 0 ? due_at(&state) : DLOCK_NEVER;
 	if (falls_due <= batch->now)
 	{
 		batch->keys[batch->nkeys] =
@@ -333,7 +334,8 @@ dlock_reaper_main(Datum arg)
 	pgstat_report_appname("dlock reaper");
 
 	notify_asked(db);
-	if (dlock_reap_interval > 0 && dlock_clock_now() >= db->progress.not_before)
+	if ((dlock_reap_interval > 0 || pg_atomic_read_u32(&db->places_known) == 0) &&
+		dlock_clock_now() >= db->progress.not_before)
 		run_pass(db);
 	db->progress.ended = true;
 }

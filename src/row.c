@@ -204,6 +204,23 @@ dlock_row_is(HeapTuple tuple, const DlockKey *key, int64 slot)
 	return FORM(tuple)->slot == slot && dlock_row_has_key(tuple, key);
 }
 
+/* Is any of them another transaction, and still open? */
+static bool
+is_multi_open(MultiXactId multi, uint16 infomask)
+{
+	MultiXactMember *members;
+	int			n = GetMultiXactIdMembers(multi, &members, false,
+										  HEAP_XMAX_IS_LOCKED_ONLY(infomask));
+	bool		result = false;
+
+	for (int i = 0; i < n && !result; i++)
+		result = !TransactionIdIsCurrentTransactionId(members[i].xid) &&
+			TransactionIdIsInProgress(members[i].xid);
+	if (n > 0)
+		pfree(members);
+	return result;
+}
+
 /*
  * Has another open transaction locked this row version?  If it is a single one,
  * *by is its id.
@@ -218,7 +235,7 @@ dlock_row_is_used(HeapTupleHeader header, TransactionId *by)
 	if ((infomask & HEAP_XMAX_INVALID) || !TransactionIdIsValid(xmax))
 		return false;
 	if (infomask & HEAP_XMAX_IS_MULTI)
-		return MultiXactIdIsRunning(xmax, HEAP_XMAX_IS_LOCKED_ONLY(infomask));
+		return is_multi_open(xmax, infomask);
 	if (TransactionIdIsCurrentTransactionId(xmax) || !TransactionIdIsInProgress(xmax))
 		return false;
 	*by = xmax;
@@ -262,6 +279,7 @@ void
 dlock_row_state(HeapTuple tuple, DlockState *state)
 {
 	FormDlock  *form = FORM(tuple);
+	bool		is_this_run = form->run == dlock_clock_run();
 
 	state->exists = true;
 	state->held = form->held;
@@ -275,11 +293,17 @@ dlock_row_state(HeapTuple tuple, DlockState *state)
 	state->cleanup = form->cleanup;
 	state->at_least = form->at_least * INT64CONST(1000);
 	state->delay = form->delay * INT64CONST(1000);
-	state->pid = form->run == dlock_clock_run() ? form->pid : 0;
+	state->pid = is_this_run ? form->pid : 0;
 	state->gone = state->pid != 0 && BackendPidGetProc(state->pid) == NULL;
-	state->acquired = dlock_clock_effective(form->run, form->acquired_at, 0);
-	state->expires = dlock_clock_effective(form->run, form->expires_at, form->ttl);
-	state->idle_since = dlock_clock_effective(form->run, form->refreshed_at, 0);
+	state->acquired = form->acquired_at;
+	state->expires = form->expires_at;
+	state->idle_since = form->refreshed_at;
+	if (!is_this_run)
+	{
+		state->acquired = dlock_clock_effective(form->run, form->acquired_at, 0);
+		state->expires = dlock_clock_effective(form->run, form->expires_at, form->ttl);
+		state->idle_since = dlock_clock_effective(form->run, form->refreshed_at, 0);
+	}
 }
 
 /* Everything, for showing it.  Owner and value are allocated. */
@@ -307,6 +331,21 @@ dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant)
 	grant->expires_at = dlock_clock_effective(form->run, form->expires_at, form->ttl);
 }
 
+/* Tells whether the value is the same as before; 0 if there is none. */
+uint64
+dlock_row_value_hash(Relation heap, HeapTuple tuple)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(tuple, Anum_value, RelationGetDescr(heap), &isnull);
+	text	   *unpacked;
+
+	if (isnull)
+		return 0;
+	unpacked = DatumGetTextPP(value);
+	return hash_bytes_extended((unsigned char *) VARDATA_ANY(unpacked),
+							   VARSIZE_ANY_EXHDR(unpacked), 0);
+}
+
 int64
 dlock_row_version(HeapTuple tuple)
 {
@@ -327,13 +366,86 @@ dlock_row_acquired_at(HeapTuple tuple)
 
 /*
  * Forming
+ *
+ * Every acquire and every release forms a row, so this does what
+ * heap_form_tuple() would do for our columns, without a walk over all of them.
  */
 
-static void
-set_text(Datum *values, bool *isnull, int attnum, const char *text)
+/*
+ * Put a text at the given offset, with a short header if it fits.  Returns the
+ * offset behind it.  If there is no data, only that is computed.
+ */
+static Size
+put_text(char *data, Size at, const char *text)
 {
-	isnull[attnum - 1] = text == NULL;
-	values[attnum - 1] = text == NULL ? (Datum) 0 : CStringGetTextDatum(text);
+	Size		len = text == NULL ? 0 : strlen(text);
+
+	if (text == NULL)
+		return at;
+	if (len + VARHDRSZ_SHORT <= VARATT_SHORT_MAX)
+	{
+		if (data != NULL)
+		{
+			SET_VARSIZE_SHORT(data + at, len + VARHDRSZ_SHORT);
+			memcpy(data + at + VARHDRSZ_SHORT, text, len);
+		}
+		return at + VARHDRSZ_SHORT + len;
+	}
+	at = INTALIGN(at);
+	if (data != NULL)
+	{
+		SET_VARSIZE(data + at, len + VARHDRSZ);
+		memcpy(data + at + VARHDRSZ, text, len);
+	}
+	return at + VARHDRSZ + len;
+}
+
+StaticAssertDecl(Anum_owner > Natts_dlock / BITS_PER_BYTE * BITS_PER_BYTE,
+				 "the columns that can be null must share the last byte of the bitmap");
+
+/* A row with these columns of fixed width. */
+static HeapTuple
+form_tuple(Relation heap, const FormDlock *form, const DlockKey *key,
+		   const char *owner, const char *value)
+{
+	TupleDesc	desc = RelationGetDescr(heap);
+	bool		has_nulls = owner == NULL || value == NULL;
+	Size		hoff = MAXALIGN(SizeofHeapTupleHeader +
+								(has_nulls ? BITMAPLEN(Natts_dlock) : 0));
+	Size		behind_key = offsetof(FormDlock, key) + VARHDRSZ + key->len;
+	Size		len = hoff + put_text(NULL, put_text(NULL, behind_key, owner), value);
+	HeapTuple	tuple = palloc0(HEAPTUPLESIZE + len);
+	HeapTupleHeader header = (HeapTupleHeader) ((char *) tuple + HEAPTUPLESIZE);
+	char	   *data = (char *) header + hoff;
+
+	tuple->t_len = len;
+	ItemPointerSetInvalid(&tuple->t_self);
+	tuple->t_tableOid = InvalidOid;
+	tuple->t_data = header;
+
+	HeapTupleHeaderSetDatumLength(header, len);
+	HeapTupleHeaderSetTypeId(header, desc->tdtypeid);
+	HeapTupleHeaderSetTypMod(header, desc->tdtypmod);
+	ItemPointerSetInvalid(&header->t_ctid);
+	HeapTupleHeaderSetNatts(header, Natts_dlock);
+	header->t_hoff = hoff;
+	header->t_infomask = HEAP_HASVARWIDTH;
+	if (has_nulls)
+	{
+		/* a set bit means not null; owner and value are the last columns */
+		header->t_infomask |= HEAP_HASNULL;
+		memset(header->t_bits, 0xFF, Natts_dlock / BITS_PER_BYTE);
+		for (int i = Natts_dlock / BITS_PER_BYTE * BITS_PER_BYTE; i < Natts_dlock; i++)
+			if ((i != Anum_owner - 1 || owner != NULL) &&
+				(i != Anum_value - 1 || value != NULL))
+				header->t_bits[i / BITS_PER_BYTE] |= 1 << (i % BITS_PER_BYTE);
+	}
+
+	memcpy(data, form, offsetof(FormDlock, key));
+	SET_VARSIZE(data + offsetof(FormDlock, key), VARHDRSZ + key->len);
+	memcpy(data + offsetof(FormDlock, key) + VARHDRSZ, key->data, key->len);
+	(void) put_text(data, put_text(data, behind_key, owner), value);
+	return tuple;
 }
 
 /* Both fit: they are limited by dlock.max_ttl. */
@@ -347,31 +459,25 @@ HeapTuple
 dlock_row_form(Relation heap, const DlockKey *key, int64 slot,
 			   const DlockGrant *grant)
 {
-	Datum		values[Natts_dlock];
-	bool		isnull[Natts_dlock] = {false};
+	FormDlock	form = {0};
 
-	values[Anum_run - 1] = Int64GetDatum(dlock_clock_run());
-	values[Anum_slot - 1] = Int64GetDatum(slot);
-	values[Anum_ttl - 1] = Int64GetDatum(grant->ttl);
-	values[Anum_cleanup - 1] = Int64GetDatum(grant->cleanup);
-	values[Anum_at_least - 1] = Int32GetDatum(to_ms(grant->at_least));
-	values[Anum_delay - 1] = Int32GetDatum(to_ms(grant->delay));
-	values[Anum_role - 1] = ObjectIdGetDatum(grant->role);
-	values[Anum_priority - 1] = Int32GetDatum(grant->priority);
-	values[Anum_slots - 1] = Int32GetDatum(grant->slots);
-	values[Anum_lazy - 1] = BoolGetDatum(grant->lazy);
-	values[Anum_held - 1] = BoolGetDatum(true);
-	values[Anum_version - 1] = Int64GetDatum(grant->version);
-	values[Anum_acquired_at - 1] = Int64GetDatum(grant->acquired_at);
-	values[Anum_refreshed_at - 1] = Int64GetDatum(grant->refreshed_at);
-	values[Anum_expires_at - 1] = Int64GetDatum(grant->expires_at);
-	values[Anum_pid - 1] = Int32GetDatum(grant->pid);
-	values[Anum_key - 1] =
-		PointerGetDatum(cstring_to_text_with_len(key->data, key->len));
-	set_text(values, isnull, Anum_owner, grant->owner);
-	set_text(values, isnull, Anum_value, grant->value);
-
-	return heap_form_tuple(RelationGetDescr(heap), values, isnull);
+	form.run = dlock_clock_run();
+	form.slot = slot;
+	form.ttl = grant->ttl;
+	form.cleanup = grant->cleanup;
+	form.at_least = to_ms(grant->at_least);
+	form.delay = to_ms(grant->delay);
+	form.role = grant->role;
+	form.priority = grant->priority;
+	form.slots = grant->slots;
+	form.lazy = grant->lazy;
+	form.held = true;
+	form.version = grant->version;
+	form.acquired_at = grant->acquired_at;
+	form.refreshed_at = grant->refreshed_at;
+	form.expires_at = grant->expires_at;
+	form.pid = grant->pid;
+	return form_tuple(heap, &form, key, grant->owner, grant->value);
 }
 
 /*
@@ -413,13 +519,26 @@ dlock_row_form_freed(Relation heap, const DlockKey *key, HeapTuple tuple,
 	return dlock_row_form_free(heap, key, form->slot, &was, now, cools_until);
 }
 
-/* The same grant for another TTL. */
+/* The same grant for another TTL, and with another value if one is given. */
 HeapTuple
-dlock_row_form_renewed(HeapTuple tuple, int64 ttl, int64 now)
+dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
+					   const char *value, int64 ttl, int64 now)
 {
-	HeapTuple	renewed = heap_copytuple(tuple);
-	FormDlock  *form = FORM(renewed);
+	HeapTuple	renewed;
+	FormDlock  *form;
 
+	if (value == NULL)
+		renewed = heap_copytuple(tuple);
+	else
+	{
+		DlockGrant	grant;
+
+		dlock_row_grant(heap, tuple, &grant);
+		grant.value = value;
+		renewed = dlock_row_form(heap, key, FORM(tuple)->slot, &grant);
+		FORM(renewed)->run = FORM(tuple)->run;
+	}
+	form = FORM(renewed);
 	form->ttl = ttl;
 	form->refreshed_at = now;
 	form->expires_at = now + ttl;

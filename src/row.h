@@ -44,6 +44,7 @@ extern int64 dlock_row_slot(HeapTuple tuple);
 extern void dlock_row_key(HeapTuple tuple, DlockKey *key);
 extern void dlock_row_state(HeapTuple tuple, DlockState *state);
 extern void dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant);
+extern uint64 dlock_row_value_hash(Relation heap, HeapTuple tuple);
 extern int64 dlock_row_version(HeapTuple tuple);
 extern int64 dlock_row_ttl(HeapTuple tuple);
 extern int64 dlock_row_acquired_at(HeapTuple tuple);
@@ -57,7 +58,9 @@ extern HeapTuple dlock_row_form_free(Relation heap, const DlockKey *key,
 extern HeapTuple dlock_row_form_freed(Relation heap, const DlockKey *key,
 									  HeapTuple tuple, int64 now,
 									  int64 cools_until);
-extern HeapTuple dlock_row_form_renewed(HeapTuple tuple, int64 ttl, int64 now);
+extern HeapTuple dlock_row_form_renewed(Relation heap, const DlockKey *key,
+										HeapTuple tuple, const char *value,
+										int64 ttl, int64 now);
 extern void dlock_row_stamp(HeapTuple tuple, int64 slot, const DlockGrant *grant);
 
 #endif							/* DLOCK_ROW_H */

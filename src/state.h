@@ -12,10 +12,19 @@
 #define DLOCK_SHARED		0	/* any number */
 #define DLOCK_EXCLUSIVE		1
 
+/* How a row stands in the way of an acquire. */
+typedef enum DlockObstacle
+{
+	DLOCK_NO_OBSTACLE,
+	DLOCK_GIVES_WAY,			/* its time is up; the next grant ends it */
+	DLOCK_HOLDS,				/* it can be asked to yield */
+	DLOCK_BLOCKS				/* nothing to do but wait */
+} DlockObstacle;
+
 /*
  * One row of a key, as last committed or as written by our own transaction.
  * A row that exists only in another open transaction is unsettled and does not
- * exist.  "yields" and "ends" are the rules' answer, the rest is their input.
+ * exist.  What the rules say of it is marked "out", the rest is their input.
  */
 typedef struct DlockState
 {
@@ -26,6 +35,7 @@ typedef struct DlockState
 	bool		gone;			/* the session that it ends with has ended */
 	bool		lazy;			/* it outlives its TTL until somebody wants it */
 	bool		asked;			/* the holder has been asked to yield */
+	DlockObstacle obstacle;		/* out: of an acquire */
 	bool		yields;			/* out: the holder is to be asked to yield */
 	bool		ends;			/* out: ends when the request is granted */
 	int64		slot;			/* DLOCK_HEAD: the exclusive grant */

@@ -60,7 +60,8 @@ typedef struct DlockWaiter
 	uint64		owner_hash;		/* as in DlockBlocker */
 	int32		priority;
 	int32		slots;
-	bool		upgrades;		/* it has a place, and wants the key for itself */
+	bool		upgrades;		/* it has a place, and wants the key for
+								 * itself */
 	int64		since;			/* lease time, as are the others */
 	int64		until;
 	int64		wake_at;		/* when it will look again by itself */

@@ -202,12 +202,13 @@ dlock_write_grant(const DlockStore *store, const DlockKey *key, int64 slot,
 	replace(store, key, row, dlock_row_form(store->heap, key, slot, grant));
 }
 
-/* The same grant for another TTL. */
+/* The same grant for another TTL, and with another value if one is given. */
 void
 dlock_write_renewal(const DlockStore *store, const DlockKey *key, DlockRow *row,
-					int64 ttl, int64 now)
+					const char *value, int64 ttl, int64 now)
 {
-	replace(store, key, row, dlock_row_form_renewed(row->tuple, ttl, now));
+	replace(store, key, row,
+			dlock_row_form_renewed(store->heap, key, row->tuple, value, ttl, now));
 }
 
 /* The row stays, so that the next grant of this key adds no index entry. */

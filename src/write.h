@@ -37,7 +37,8 @@ extern void dlock_write_end_insert(DlockInsertion *insertion,
 extern void dlock_write_grant(const DlockStore *store, const DlockKey *key,
 							  int64 slot, DlockRow *row, const DlockGrant *grant);
 extern void dlock_write_renewal(const DlockStore *store, const DlockKey *key,
-								DlockRow *row, int64 ttl, int64 now);
+								DlockRow *row, const char *value, int64 ttl,
+								int64 now);
 extern void dlock_write_free(const DlockStore *store, const DlockKey *key,
 							 DlockRow *row, int64 now, int64 cools_until);
 extern void dlock_write_remove(const DlockStore *store, DlockRow *row);

@@ -77,6 +77,7 @@ dlock_xact_enter(void)
 		xact.touched = true;
 		xact.had_xid = TransactionIdIsValid(GetTopTransactionIdIfAny());
 		xact.wal_first = pgWalUsage.wal_records;
+		xact.wal_ours = 0;
 	}
 	xact.wal_enter = pgWalUsage.wal_records;
 }
@@ -86,6 +87,10 @@ dlock_xact_leave(DlockWrite wrote)
 {
 	xact.wrote |= wrote;
 	xact.wal_ours += pgWalUsage.wal_records - xact.wal_enter;
+
+	/* a try that failed leaves nothing to do at the end */
+	if (xact.wrote == DLOCK_WROTE_NOTHING && nchanges == 0)
+		xact.touched = false;
 }
 
 /*

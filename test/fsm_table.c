@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "../src/fsm.h"
+#include "../src/key.h"
 
 /* only src/fsm.o is linked, so use the C library's functions */
 #undef printf
@@ -20,7 +21,7 @@
 #define VERSION		INT64CONST(7)
 
 static const char *const actions[] = {
-	"", "GRANT", "RENEW", "PIN", "CLEAR", "REMOVE"
+	"", "GRANT", "RENEW", "MOVE", "PIN", "CLEAR", "REMOVE"
 };
 static const char *const answers[] = {
 	"busy", "asked", "refused", "granted", "held", "preempting", "not_held",
@@ -37,12 +38,20 @@ static const struct
 	{DLOCK_FORCE, "FORCE"}, {DLOCK_REAP, "REAP"}
 };
 
+/* The columns; a grant that is ours is live or has lapsed, which is the same. */
 typedef enum Case
 {
-	FREE, EXPIRED, OURS, OTHERS, NCASES
+	FREE, EXPIRED, COOLING, OURS, OTHERS, OTHERS_LAPSED, NCASES, OURS_LAPSED
 } Case;
 
-static const char *const cases[] = {"free", "expired", "live, ours", "live, another's"};
+static const struct
+{
+	const char *name;
+	int			width;
+}			cases[] = {
+	{"free", 10}, {"expired", 10}, {"cooling", 10}, {"ours", 10},
+	{"another's", 15}, {"... lapsed", 15}
+};
 
 static DlockState
 make_state(Case c, bool unsettled)
@@ -51,13 +60,16 @@ make_state(Case c, bool unsettled)
 
 	memset(&state, 0, sizeof(state));
 	state.exists = true;
-	state.held = c != FREE;
+	state.held = c != FREE && c != COOLING;
 	state.unsettled = unsettled;
+	state.slot = DLOCK_HEAD;
+	state.slots = DLOCK_EXCLUSIVE;
 	state.role = 10;
-	state.version = VERSION;
-	state.owner = c == OTHERS ? "other" : "me";
+	state.version = c == OTHERS || c == OTHERS_LAPSED ? VERSION + 1 : VERSION;
+	state.owner = c == OTHERS || c == OTHERS_LAPSED ? "other" : "me";
 	state.cleanup = CLEANUP;
-	state.expires = c == EXPIRED ? NOW : NOW + 1;
+	state.lazy = c == OTHERS_LAPSED || c == OURS_LAPSED;
+	state.expires = c == FREE || c == EXPIRED || state.lazy ? NOW : NOW + 1;
 	return state;
 }
 
@@ -70,6 +82,8 @@ make_request(DlockOp op)
 	request.op = op;
 	request.role = 10;
 	request.owner = "me";
+	request.slots = DLOCK_EXCLUSIVE;
+	request.lapse = 1;
 	return request;
 }
 
@@ -87,6 +101,9 @@ decide(DlockOp op, Case c, bool unsettled)
 	DlockRequest request = make_request(op);
 	DlockTurn	turn = {0};
 
+	/* any holder's, by its version */
+	if (op == DLOCK_FORCE)
+		request.version = state.version;
 	return word(dlock_fsm_decide(&state, 1, &request, &turn, NOW));
 }
 
@@ -102,11 +119,64 @@ print_operation(int i)
 		const char *settled = decide(ops[i].op, c, false);
 		const char *unsettled = decide(ops[i].op, c, true);
 
+		if (c == OURS && strcmp(settled, decide(ops[i].op, OURS_LAPSED, false)) != 0)
+			settled = "?";
 		same = same && strcmp(settled, unsettled) == 0;
 		busy = busy && strcmp(unsettled, "busy") == 0;
-		printf("%-17s", ops[i].op == DLOCK_ACQUIRE && c == OTHERS ? "see below" : settled);
+		printf("%-*s", cases[c].width,
+			   ops[i].op == DLOCK_ACQUIRE && c == OTHERS ? "see below" : settled);
 	}
 	printf("%s\n", busy ? "busy" : same ? "as committed" : "?");
+}
+
+/* An acquire of each kind, and what the key has. */
+static const struct
+{
+	int32		slots;
+	const char *name;
+}			kinds[] = {
+	{DLOCK_EXCLUSIVE, "exclusive"}, {2, "one of N"}, {DLOCK_SHARED, "shared"}
+};
+
+static const struct
+{
+	const char *name;
+	int			width;
+	Case		first;
+	bool		is_head;
+	int			n;				/* grants; all but the first are another's */
+}			holders[] = {
+	{"exclusive, ours", 18, OURS, true, 1},
+	{"exclusive", 12, OTHERS, true, 1},
+	{"a place, ours", 16, OURS, false, 1},
+	{"one place", 12, OTHERS, false, 1},
+	{"N places", 0, OTHERS, false, 2}
+};
+
+static void
+print_kind(int kind)
+{
+	printf("\t%-12s", kinds[kind].name);
+	for (int h = 0; h < (int) lengthof(holders); h++)
+	{
+		DlockState	states[2];
+		DlockRequest request = make_request(DLOCK_ACQUIRE);
+		DlockTurn	turn = {0};
+		DlockVerdict verdict;
+
+		for (int i = 0; i < holders[h].n; i++)
+		{
+			states[i] = make_state(i == 0 ? holders[h].first : OTHERS, false);
+			if (!holders[h].is_head)
+				states[i].slot = i + 1;
+		}
+		request.slots = kinds[kind].slots;
+		verdict = dlock_fsm_decide(states, holders[h].n, &request, &turn, NOW);
+		printf("%-*s", holders[h].width,
+			   verdict.answer == DLOCK_IS_BUSY ? "see below" :
+			   verdict.upgrades ? "GRANT, alone" : word(verdict));
+	}
+	printf("\n");
 }
 
 /* An acquire of a key that another grant holds. */
@@ -132,10 +202,17 @@ main(void)
 {
 	printf("\t%-12s", "operation");
 	for (int c = 0; c < NCASES; c++)
-		printf("%-17s", cases[c]);
+		printf("%-*s", cases[c].width, cases[c].name);
 	printf("%s\n", "unsettled");
 	for (int i = 0; i < (int) lengthof(ops); i++)
 		print_operation(i);
+
+	printf("\n\t%-12s", "ACQUIRE");
+	for (int h = 0; h < (int) lengthof(holders); h++)
+		printf("%-*s", holders[h].width, holders[h].name);
+	printf("\n");
+	for (int kind = 0; kind < (int) lengthof(kinds); kind++)
+		print_kind(kind);
 
 	printf("\n\tACQUIRE of a live key that is another's; the first line that applies counts\n");
 	print_preemption("another request comes first", true, 1, 0, NOW, true);

@@ -1,13 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * fsm_test.c
- *	  Tests the whole transition table of src/fsm.c without a server.
+ *	  Tests the rules of src/fsm.c for a key with one row, without a server.
  *
  * The test calls dlock_fsm_decide() with every combination of request, row,
  * caller, way of naming the grant and time, and compares the result with the
  * rules below.  These follow the contract and do not depend on the order of the
  * checks in the code.  Each combination must match exactly one rule, and each
  * rule must be matched, so the test finds both gaps and overlaps.
+ * test/fsm_rows_test.c does the same for a key with several rows.
  *
  * To extend it: add a new operation to ops[] and op_bit().  Add anything else
  * that affects a decision as a field of Facts, compare it in meets(), and add a
@@ -19,6 +20,7 @@
 #include "postgres.h"
 
 #include "../src/fsm.h"
+#include "../src/key.h"
 
 /* only src/fsm.o is linked, so use the C library's printf */
 #undef printf
@@ -38,6 +40,36 @@
 #define FREE		(1 << 1)
 #define LIVE		(1 << 2)
 #define EXPIRED		(1 << 3)
+#define COOLING		(1 << 4)	/* nobody's, but not to be had yet */
+#define LAPSED		(1 << 5)	/* lazy, and past its TTL */
+#define HELD		(LIVE | LAPSED)
+
+#define HEAD		(1 << 0)
+#define PLACE		(1 << 1)
+
+/* has another open transaction locked it? */
+#define USED		(1 << 0)
+#define UNUSED		(1 << 1)
+
+/* is it still a grant, or what one has left behind? */
+#define OF_GRANT	(1 << 0)
+#define LEFT_BEHIND (1 << 1)
+
+/* is the least time that it keeps the key over? */
+#define LONG_ENOUGH (1 << 0)
+#define TOO_SHORT	(1 << 1)
+
+/* if it ends now, does it keep others out for a while? */
+#define COOLS		(1 << 0)
+#define NO_COOLING	(1 << 1)
+
+/* how long has it been lapsed? */
+#define LATELY		(1 << 0)
+#define LONG_AGO	(1 << 1)
+
+/* may the fence be that of a place? */
+#define ANY_KIND	(1 << 0)
+#define HEAD_ONLY	(1 << 1)
 
 /* is another open transaction changing it? */
 #define SETTLED		(1 << 0)
@@ -99,16 +131,25 @@ typedef struct Facts
 	int			yield;
 	int			force;
 	int			asked;
+	int			where;
+	int			used;
+	int			left;
+	int			least;
+	int			cools;
+	int			lapsed;
+	int			kind;
 } Facts;
 
 typedef struct Rule
 {
 	const char *says;
 	Facts		when;
-	DlockVerdict then;
+	DlockAction action;
+	DlockAnswer answer;
+	int			nends;			/* how many rows end by a grant */
 } Rule;
 
-#define NOTHING(answer)		{DLOCK_DO_NOTHING, answer, false, 0}
+#define NOTHING(answer)		DLOCK_DO_NOTHING, answer, 0
 
 /* a field that does not matter to a rule is 0 */
 static const Rule rules[] = {
@@ -116,32 +157,53 @@ static const Rule rules[] = {
 		{.op = ACQUIRE,.settled = UNSETTLED},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"acquire: the same owner gets its grant again, renewed, even if others wait",
-		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = OWN},
-	{DLOCK_DO_RENEW, DLOCK_IS_GRANTED, false, 0}},
+		{.op = ACQUIRE,.settled = SETTLED,.row = HELD,.own = OWN},
+	DLOCK_DO_RENEW, DLOCK_IS_GRANTED, 0},
 	{"acquire: a request does not overtake the queue, even if the key is free",
 		{.op = ACQUIRE,.settled = SETTLED,.row = ABSENT | FREE | EXPIRED,.turn = BEHIND},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"acquire: a request does not overtake the queue, whatever its priority",
-		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = BEHIND},
+		{.op = ACQUIRE,.settled = SETTLED,.row = HELD,.own = FOREIGN,.turn = BEHIND},
+	NOTHING(DLOCK_IS_BUSY)},
+	{"acquire: a key that cools is busy for everybody",
+		{.op = ACQUIRE,.settled = SETTLED,.row = COOLING},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"acquire: a key that has no row, or a free one, is granted",
-		{.op = ACQUIRE,.settled = SETTLED,.row = ABSENT | FREE,.turn = FIRST},
-	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, false, 0}},
+		{.op = ACQUIRE,.settled = SETTLED,.row = ABSENT | FREE,.used = UNUSED,.turn = FIRST},
+	DLOCK_DO_GRANT, DLOCK_IS_GRANTED, 0},
 	{"acquire: an expired lock is granted to anyone, including its former holder",
-		{.op = ACQUIRE,.settled = SETTLED,.row = EXPIRED,.turn = FIRST},
-	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, false, 0}},
+		{.op = ACQUIRE,.settled = SETTLED,.row = EXPIRED,.used = UNUSED,.turn = FIRST},
+	DLOCK_DO_GRANT, DLOCK_IS_GRANTED, 1},
+	{"acquire: a row that is just being taken is busy, and so is an expired one that is fenced",
+		{.op = ACQUIRE,.settled = SETTLED,.row = FREE | EXPIRED,.used = USED,.turn = FIRST},
+	NOTHING(DLOCK_IS_BUSY)},
+	{"acquire: a lapsed lock goes to the next one who wants it",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LAPSED,.used = UNUSED,.least = LONG_ENOUGH,.own = FOREIGN,.turn = FIRST},
+	DLOCK_DO_GRANT, DLOCK_IS_GRANTED, 1},
+	{"acquire: a lapsed lock that is fenced is busy",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LAPSED,.used = USED,.own = FOREIGN,.turn = FIRST},
+	NOTHING(DLOCK_IS_BUSY)},
+	{"acquire: a lapsed lock is busy for as long as it keeps the key at the least",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LAPSED,.used = UNUSED,.least = TOO_SHORT,.own = FOREIGN,.turn = FIRST},
+	NOTHING(DLOCK_IS_BUSY)},
 	{"acquire: a live lock is busy for a request without a higher priority",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = NOT_HIGHER},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"preemption: a holder without cleanup loses the lock at once",
-		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = NO_CLEANUP},
-	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, true, 0}},
-	{"preemption: a holder with cleanup is asked to yield",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.used = UNUSED,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = NO_CLEANUP},
+	DLOCK_DO_GRANT, DLOCK_IS_GRANTED, 1},
+	{"preemption: a holder with cleanup is asked to yield, whatever it does with the lock",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = IN_TIME},
 	NOTHING(DLOCK_IS_ASKED)},
 	{"preemption: when the time is up, a request with force gets the lock",
-		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = TIME_UP,.force = FORCEFUL},
-	{DLOCK_DO_GRANT, DLOCK_IS_GRANTED, true, 0}},
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.used = UNUSED,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = TIME_UP,.force = FORCEFUL},
+	DLOCK_DO_GRANT, DLOCK_IS_GRANTED, 1},
+	{"preemption: a lock in use is busy when it could be taken",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.used = USED,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = TIME_UP,.force = FORCEFUL},
+	NOTHING(DLOCK_IS_BUSY)},
+	{"preemption: a lock in use is busy even if its holder has no cleanup",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.used = USED,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = NO_CLEANUP},
+	NOTHING(DLOCK_IS_BUSY)},
 	{"preemption: when the time is up, a request without force is refused",
 		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = FOREIGN,.turn = FIRST,.rank = HIGHER,.yield = TIME_UP,.force = PATIENT},
 	NOTHING(DLOCK_IS_REFUSED)},
@@ -152,53 +214,95 @@ static const Rule rules[] = {
 	{"holder: an expired lock is not held, and never comes back",
 		{.op = HOLDERS,.row = EXPIRED},
 	NOTHING(DLOCK_IS_NOT_HELD)},
+	{"holder: what cools is not held",
+		{.op = HOLDERS,.row = COOLING},
+	NOTHING(DLOCK_IS_NOT_HELD)},
 	{"holder: another role is never the holder, whatever it names",
-		{.op = HOLDERS,.row = LIVE,.role = OTHER_ROLE},
+		{.op = HOLDERS,.row = HELD,.role = OTHER_ROLE},
 	NOTHING(DLOCK_IS_HELD_BY_OTHER)},
 	{"holder: with the wrong version, owner or session, or none, it is held by another",
-		{.op = HOLDERS,.row = LIVE,.role = SAME_ROLE,.naming = MISNAMED},
+		{.op = HOLDERS,.row = HELD,.role = SAME_ROLE,.naming = MISNAMED},
 	NOTHING(DLOCK_IS_HELD_BY_OTHER)},
-	{"refresh: the holder's grant is renewed",
-		{.op = REFRESH,.row = LIVE,.role = SAME_ROLE,.naming = NAMED},
-	{DLOCK_DO_RENEW, DLOCK_IS_HELD, false, 0}},
-	{"release: the holder's grant ends",
-		{.op = RELEASE,.row = LIVE,.role = SAME_ROLE,.naming = NAMED},
-	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, false, 0}},
+	{"refresh: the holder's grant is renewed, even if it has lapsed",
+		{.op = REFRESH,.row = HELD,.role = SAME_ROLE,.naming = NAMED},
+	DLOCK_DO_RENEW, DLOCK_IS_HELD, 0},
+	{"release: the holder's grant ends, and the head's row stays",
+		{.op = RELEASE,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.where = HEAD},
+	DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, 0},
+	{"release: the row of a place goes",
+		{.op = RELEASE,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.where = PLACE,.cools = NO_COOLING},
+	DLOCK_DO_REMOVE, DLOCK_IS_RELEASED, 0},
+	{"release: the row of a place stays if it has to cool",
+		{.op = RELEASE,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.where = PLACE,.cools = COOLS},
+	DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, 0},
 	{"check: the holder is told that it holds the lock, and nothing is written",
-		{.op = CHECK,.row = LIVE,.role = SAME_ROLE,.naming = NAMED,.asked = NOT_ASKED},
+		{.op = CHECK,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.asked = NOT_ASKED},
 	NOTHING(DLOCK_IS_HELD)},
 	{"check: the holder is told that it was asked to yield",
-		{.op = CHECK,.row = LIVE,.role = SAME_ROLE,.naming = NAMED,.asked = ASKED},
+		{.op = CHECK,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.asked = ASKED},
 	NOTHING(DLOCK_IS_PREEMPTING)},
 	{"fence: the holder's grant is pinned",
-		{.op = FENCE,.row = LIVE,.role = SAME_ROLE,.naming = NAMED},
-	{DLOCK_DO_PIN, DLOCK_IS_HELD, false, 0}},
+		{.op = FENCE,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.kind = ANY_KIND},
+	DLOCK_DO_PIN, DLOCK_IS_HELD, 0},
+	{"fence: the holder's exclusive grant is pinned where only such a grant counts",
+		{.op = FENCE,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.where = HEAD,.kind = HEAD_ONLY},
+	DLOCK_DO_PIN, DLOCK_IS_HELD, 0},
+	{"fence: a place does not count where only an exclusive grant does",
+		{.op = FENCE,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.where = PLACE,.kind = HEAD_ONLY},
+	NOTHING(DLOCK_IS_HELD_BY_OTHER)},
 
 	{"force: a free or expired lock is not held",
 		{.op = FORCE,.row = ABSENT | FREE | EXPIRED},
 	NOTHING(DLOCK_IS_NOT_HELD)},
-	{"force: a live lock is taken away from any holder",
-		{.op = FORCE,.row = LIVE},
-	{DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, false, 0}},
+	{"force: another version is not touched",
+		{.op = FORCE,.row = HELD | COOLING,.naming = MISNAMED},
+	NOTHING(DLOCK_IS_NOT_HELD)},
+	{"force: a lock is taken away from any holder",
+		{.op = FORCE,.row = HELD,.naming = NAMED,.where = HEAD},
+	DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, 0},
+	{"force: a place is taken away from any holder",
+		{.op = FORCE,.row = HELD,.naming = NAMED,.where = PLACE,.cools = NO_COOLING},
+	DLOCK_DO_REMOVE, DLOCK_IS_RELEASED, 0},
+	{"force: a place that is taken away cools if it has to",
+		{.op = FORCE,.row = HELD,.naming = NAMED,.where = PLACE,.cools = COOLS},
+	DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, 0},
+	{"force: ends the cooling",
+		{.op = FORCE,.row = COOLING,.naming = NAMED},
+	DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, 0},
 
 	{"reaper: without a row there is nothing to do",
 		{.op = REAP,.row = ABSENT},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"reaper: skips a row that another transaction is changing",
-		{.op = REAP,.row = FREE | LIVE | EXPIRED,.settled = UNSETTLED},
+		{.op = REAP,.row = FREE | HELD | EXPIRED | COOLING,.settled = UNSETTLED},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"reaper: skips a live lock",
 		{.op = REAP,.row = LIVE,.settled = SETTLED},
 	NOTHING(DLOCK_IS_BUSY)},
+	{"reaper: keeps a lapsed lock for a while",
+		{.op = REAP,.row = LAPSED,.settled = SETTLED,.lapsed = LATELY},
+	NOTHING(DLOCK_IS_BUSY)},
+	{"reaper: removes a lock that lapsed long ago",
+		{.op = REAP,.row = LAPSED,.settled = SETTLED,.lapsed = LONG_AGO},
+	DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED, 0},
+	{"reaper: a lock that has expired and cools is no longer a grant",
+		{.op = REAP,.row = COOLING,.settled = SETTLED,.left = OF_GRANT},
+	DLOCK_DO_CLEAR, DLOCK_IS_EXPIRED, 0},
+	{"reaper: keeps what cools",
+		{.op = REAP,.row = COOLING,.settled = SETTLED,.left = LEFT_BEHIND},
+	NOTHING(DLOCK_IS_BUSY)},
 	{"reaper: removes an expired lock at once",
 		{.op = REAP,.row = EXPIRED,.settled = SETTLED},
-	{DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED, false, 0}},
+	DLOCK_DO_REMOVE, DLOCK_IS_EXPIRED, 0},
 	{"reaper: keeps a free row for a while",
-		{.op = REAP,.row = FREE,.settled = SETTLED,.idle = RECENT},
+		{.op = REAP,.row = FREE,.settled = SETTLED,.where = HEAD,.idle = RECENT},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"reaper: removes a row that has been free for long",
-		{.op = REAP,.row = FREE,.settled = SETTLED,.idle = LONG_IDLE},
-	{DLOCK_DO_REMOVE, DLOCK_IS_IDLE, false, 0}},
+		{.op = REAP,.row = FREE,.settled = SETTLED,.where = HEAD,.idle = LONG_IDLE},
+	DLOCK_DO_REMOVE, DLOCK_IS_IDLE, 0},
+	{"reaper: removes a place that has cooled",
+		{.op = REAP,.row = FREE,.settled = SETTLED,.where = PLACE},
+	DLOCK_DO_REMOVE, DLOCK_IS_IDLE, 0},
 };
 
 static const DlockOp ops[] = {
@@ -239,18 +343,27 @@ static const struct
 	{true, true}, {true, false}, {false, false}, {false, true}
 };
 
+#define DAY			INT64CONST(86400000000)
+#define TTL			(2 * DAY)
+
 /* the current time, relative to the expiry */
+static const int64 times[] = {-DAY, -1, 0, 1, DAY};
+
+/* how long the grant keeps the key at the least, and after its end */
 static const struct
 {
-	int64		offset;
-	int			row;
-}			time_cases[] = {
-	{-INT64CONST(86400000000), LIVE},
-	{-1, LIVE},
-	{0, EXPIRED},
-	{1, EXPIRED},
-	{INT64CONST(86400000000), EXPIRED}
+	int64		at_least;
+	int64		delay;
+}			ending_cases[] = {
+	{0, 0},
+	{TTL, 0},
+	{TTL + 1, 0},				/* renewed with a shorter TTL */
+	{0, 1},
+	{TTL - 1, DAY + 1},
+	{TTL + 2, 1}
 };
+
+static const int64 lapses[] = {0, 1, DAY};
 
 static const Oid our_role = 10;
 static const struct
@@ -336,21 +449,29 @@ static const struct
 
 static const int64 cleanups[] = {0, CLEANUP};
 
-/* when the holder was asked, and until when we wait, relative to now */
+/* who was asked, when, and until when we wait, relative to now */
+typedef enum AskedFact
+{
+	NOBODY, ALL, LISTED, ANOTHER
+} AskedFact;
+
 static const struct
 {
-	int64		asked_version;
-	int64		asked_ago;
+	AskedFact	asked;
+	int64		ago;
 	int64		until;
 	int			fact;
 }			yield_cases[] = {
-	{0, 0, FAR, IN_TIME},		/* this is the first look */
-	{0, 0, 1, IN_TIME},
-	{0, 0, 0, TIME_UP},			/* a try leaves no time */
-	{VERSION, CLEANUP - 1, FAR, IN_TIME},
-	{VERSION, CLEANUP, FAR, TIME_UP},
-	{VERSION, 1, 0, TIME_UP},	/* our own wait ends first */
-	{VERSION - 1, FAR, FAR, IN_TIME}	/* that was for another grant */
+	{NOBODY, 0, FAR, IN_TIME},	/* this is the first look */
+	{NOBODY, 0, 1, IN_TIME},
+	{NOBODY, 0, 0, TIME_UP},	/* a try leaves no time */
+	{ALL, CLEANUP - 1, FAR, IN_TIME},
+	{ALL, CLEANUP, FAR, TIME_UP},
+	{ALL, 1, 0, TIME_UP},		/* our own wait ends first */
+	{LISTED, CLEANUP - 1, FAR, IN_TIME},
+	{LISTED, CLEANUP, FAR, TIME_UP},
+	{LISTED, 1, 0, TIME_UP},
+	{ANOTHER, FAR, FAR, IN_TIME}	/* that was for another grant */
 };
 
 static const struct
@@ -399,7 +520,14 @@ meets(const Facts *facts, const Facts *when)
 		matters(facts->rank, when->rank) &&
 		matters(facts->yield, when->yield) &&
 		matters(facts->force, when->force) &&
-		matters(facts->asked, when->asked);
+		matters(facts->asked, when->asked) &&
+		matters(facts->where, when->where) &&
+		matters(facts->used, when->used) &&
+		matters(facts->left, when->left) &&
+		matters(facts->least, when->least) &&
+		matters(facts->cools, when->cools) &&
+		matters(facts->lapsed, when->lapsed) &&
+		matters(facts->kind, when->kind);
 }
 
 static long met[lengthof(rules)];
@@ -410,6 +538,7 @@ static long with_two_rules = 0;
 static long arguments_changed = 0;
 static long wrong_row = 0;
 static long differs_without_row = 0;
+static long wrong_cooling = 0;
 
 static void
 show(const char *problem, const Facts *facts, const DlockState *state,
@@ -418,9 +547,11 @@ show(const char *problem, const Facts *facts, const DlockState *state,
 	printf("# %s: op %d row %d settled %d role %d owner %d naming %d idle %d\n",
 		   problem, facts->op, facts->row, facts->settled, facts->role,
 		   facts->owner, facts->naming, facts->idle);
-	printf("#   own %d turn %d rank %d yield %d force %d asked %d\n",
+	printf("#   own %d turn %d rank %d yield %d force %d asked %d where %d used %d\n",
 		   facts->own, facts->turn, facts->rank, facts->yield, facts->force,
-		   facts->asked);
+		   facts->asked, facts->where, facts->used);
+	printf("#   left %d least %d cools %d lapsed %d kind %d\n",
+		   facts->left, facts->least, facts->cools, facts->lapsed, facts->kind);
 	printf("#   grant: version %lld owner %s expires %lld idle since %lld\n",
 		   (long long) state->version,
 		   state->owner != NULL ? state->owner : "(none)",
@@ -430,8 +561,9 @@ show(const char *problem, const Facts *facts, const DlockState *state,
 		   (long long) request->version,
 		   request->owner != NULL ? request->owner : "(none)",
 		   (long long) request->linger);
-	printf("#   now %lld: action %d answer %d\n",
-		   (long long) now, (int) verdict.action, (int) verdict.answer);
+	printf("#   now %lld: action %d answer %d ends %d cools until %lld\n",
+		   (long long) now, (int) verdict.action, (int) verdict.answer,
+		   verdict.nends, (long long) verdict.cools_until);
 }
 
 /* A verdict must be about the row that exists, or about none. */
@@ -443,30 +575,67 @@ right_row(const Facts *facts, const DlockVerdict *verdict)
 	return verdict->action == DLOCK_DO_NOTHING || verdict->row == 0;
 }
 
+/* How long a grant that ends keeps others out; 0: no longer. */
+static int64
+cooling(const DlockState *state, bool is_lost, int64 now)
+{
+	int64		until = state->acquired + state->at_least;
+
+	if (is_lost && state->delay > 0 && now + state->delay > until)
+		until = now + state->delay;
+	return until > now ? until : 0;
+}
+
+/* The end of the cooling must be the one that the contract says. */
+static bool
+right_cooling(const Facts *facts, const DlockState *state,
+			  const DlockRequest *request, int64 now, const DlockVerdict *verdict)
+{
+	int64		expected = 0;
+
+	if (verdict->action == DLOCK_DO_CLEAR && facts->row != COOLING)
+		expected = cooling(state, request->op == DLOCK_FORCE || request->is_lost, now);
+	else if (verdict->action == DLOCK_DO_CLEAR && request->op == DLOCK_REAP)
+	{
+		expected = state->acquired + state->at_least;
+		if (state->expires + state->delay > expected &&
+			(state->delay > 0 || !state->gone))
+			expected = state->expires + state->delay;
+	}
+	return verdict->cools_until == expected;
+}
+
 static void
-try_one(const Facts *facts, const DlockState *state, const DlockRequest *request,
+try_one(const Facts *facts, DlockState *state, const DlockRequest *request,
 		const DlockTurn *turn, int64 now)
 {
-	const DlockState state_before = *state;
+	DlockState	state_before = *state;
 	const DlockRequest request_before = *request;
 	const DlockTurn turn_before = *turn;
 	DlockVerdict verdict = dlock_fsm_decide(state, 1, request, turn, now);
 	int			found = -1;
 
 	combinations++;
+	state_before.obstacle = state->obstacle;
+	state_before.yields = state->yields;
+	state_before.ends = state->ends;
 	if (memcmp(state, &state_before, sizeof(*state)) != 0 ||
 		memcmp(request, &request_before, sizeof(*request)) != 0 ||
 		memcmp(turn, &turn_before, sizeof(*turn)) != 0)
 		arguments_changed++;
 	if (!right_row(facts, &verdict) && wrong_row++ == 0)
 		show("wrong row", facts, state, request, now, verdict);
+	if (!right_cooling(facts, state, request, now, &verdict) && wrong_cooling++ == 0)
+		show("wrong cooling", facts, state, request, now, verdict);
 
 	/* no rows must mean the same as a row that does not exist */
 	if (facts->row == ABSENT && facts->settled == SETTLED)
 	{
 		DlockVerdict none = dlock_fsm_decide(NULL, 0, request, turn, now);
 
-		if (memcmp(&none, &verdict, sizeof(none)) != 0 && differs_without_row++ == 0)
+		if ((none.action != verdict.action || none.answer != verdict.answer ||
+			 none.row != verdict.row || none.nends != verdict.nends) &&
+			differs_without_row++ == 0)
 			show("differs without a row", facts, state, request, now, none);
 	}
 
@@ -486,9 +655,9 @@ try_one(const Facts *facts, const DlockState *state, const DlockRequest *request
 	}
 
 	met[found]++;
-	if (verdict.action != rules[found].then.action ||
-		verdict.answer != rules[found].then.answer ||
-		verdict.preempts != rules[found].then.preempts)
+	if (verdict.action != rules[found].action ||
+		verdict.answer != rules[found].answer ||
+		verdict.nends != rules[found].nends)
 	{
 		if (wrong[found]++ == 0)
 			show(rules[found].says, facts, state, request, now, verdict);
@@ -516,6 +685,29 @@ pick(long *rest, int ncases)
 	return chosen;
 }
 
+/* What time has made of the row, by the contract. */
+static int
+phase(const DlockState *state, int64 now)
+{
+	bool		has_ended = state->gone || now >= state->expires;
+
+	if (!state->exists)
+		return ABSENT;
+	if (!state->held)
+		return now < state->expires ? COOLING : FREE;
+	if (!has_ended)
+		return LIVE;
+	if (state->lazy && !state->gone)
+		return LAPSED;
+	if (now < state->acquired + state->at_least)
+		return COOLING;
+
+	/* when a session went is not known, so its grant cools as if it expired */
+	if (state->delay > 0 && now < state->expires + state->delay)
+		return COOLING;
+	return EXPIRED;
+}
+
 /*
  * Test combination n of an operation; false if there are fewer.  For what does
  * not matter to the operation, one value is enough.
@@ -525,23 +717,32 @@ try_combination(DlockOp op, long n)
 {
 	const int64 expires = INT64CONST(800000000000000);
 	bool		acquire = op == DLOCK_ACQUIRE;
+	bool		reap = op == DLOCK_REAP;
+	bool		ends = op == DLOCK_RELEASE || op == DLOCK_FORCE || reap;
 	int			behind = acquire ? pick(&n, 2) : 0;
 	int			cleanup = acquire ? pick(&n, lengthof(cleanups)) : 0;
 	int			yield = acquire ? pick(&n, lengthof(yield_cases)) : 0;
 	int			rank = acquire ? pick(&n, lengthof(rank_cases)) : 0;
 	int			force = acquire ? pick(&n, 2) : 0;
-	int			version = acquire ? 0 : pick(&n, lengthof(version_cases));
-	int			asked = acquire ? 0 : pick(&n, 2);
+	int			used = acquire ? pick(&n, 2) : 0;
+	int			version = acquire || reap ? 0 : pick(&n, lengthof(version_cases));
+	int			asked = op == DLOCK_CHECK ? pick(&n, 2) : 0;
 	int			pid = op == DLOCK_RELEASE ? pick(&n, lengthof(pid_cases)) : 0;
+	int			lost = op == DLOCK_RELEASE ? pick(&n, 2) : 0;
+	int			head_only = op == DLOCK_FENCE ? pick(&n, 2) : 0;
+	int			place = acquire ? 0 : pick(&n, 2);
 	int			gone = pick(&n, 2);
+	int			lazy = pick(&n, 2);
+	int			ending = acquire || ends ? pick(&n, lengthof(ending_cases)) : 0;
 	int			row = pick(&n, lengthof(row_cases));
-	int			time = pick(&n, lengthof(time_cases));
+	int			time = pick(&n, lengthof(times));
 	int			unsettled = pick(&n, 2);
-	int			role = pick(&n, lengthof(role_cases));
-	int			owner = pick(&n, lengthof(owner_cases));
-	int			linger = pick(&n, lengthof(lingers));
-	int			idle = pick(&n, lengthof(idle_cases));
-	int64		now = expires + time_cases[time].offset;
+	int			role = reap ? 0 : pick(&n, lengthof(role_cases));
+	int			owner = reap ? 0 : pick(&n, lengthof(owner_cases));
+	int			linger = reap ? pick(&n, lengthof(lingers)) : 0;
+	int			idle = reap ? pick(&n, lengthof(idle_cases)) : 0;
+	int			lapse = reap ? pick(&n, lengthof(lapses)) : 0;
+	int64		now = expires + times[time];
 	DlockState	state;
 	DlockRequest request;
 	DlockTurn	turn;
@@ -558,9 +759,16 @@ try_combination(DlockOp op, long n)
 	state.exists = row_cases[row].exists;
 	state.held = row_cases[row].held;
 	state.unsettled = unsettled;
+	state.used = used && state.exists && !unsettled;
+	state.slot = place ? 4711 : DLOCK_HEAD;
+	state.slots = place ? 2 : DLOCK_EXCLUSIVE;
 	state.role = our_role;
 	state.version = VERSION;
 	state.owner = owner_cases[owner].of_grant;
+	state.lazy = lazy;
+	state.at_least = ending_cases[ending].at_least;
+	state.delay = ending_cases[ending].delay;
+	state.acquired = expires - TTL;
 	state.expires = expires;
 	state.gone = gone;
 	state.asked = asked;
@@ -574,27 +782,31 @@ try_combination(DlockOp op, long n)
 	request.by_version = version_cases[version].by_version;
 	request.version = version_cases[version].version;
 	request.owner = owner_cases[owner].of_request;
+	request.slots = DLOCK_EXCLUSIVE;
 	request.linger = lingers[linger];
+	request.lapse = lapses[lapse];
 	request.pid = pid_cases[pid].of_request;
+	request.is_lost = lost;
+	request.exclusive_only = head_only;
 	turn.behind = behind;
 	request.priority = rank_cases[rank].ours;
 	request.force = force;
-	turn.asked_version = yield_cases[yield].asked_version;
-	turn.asked_at = now - yield_cases[yield].asked_ago;
+	turn.asking.all = yield_cases[yield].asked == ALL;
+	turn.asking.since = now - yield_cases[yield].ago;
+	turn.asking.n = yield_cases[yield].asked >= LISTED;
+	turn.asking.one[0].version = yield_cases[yield].asked == LISTED ? VERSION : VERSION - 1;
+	turn.asking.one[0].since = now - yield_cases[yield].ago;
 	turn.until = now + yield_cases[yield].until;
 
 	facts.op = op_bit(op);
-	if (!state.exists)
-		facts.row = ABSENT;
-	else if (!state.held)
-		facts.row = FREE;
-	else
-		facts.row = gone ? EXPIRED : time_cases[time].row;
+	facts.row = phase(&state, now);
 	facts.settled = unsettled ? UNSETTLED : SETTLED;
 	facts.role = role_cases[role].fact;
 	facts.owner = owner_cases[owner].fact;
 	facts.naming = naming(version_cases[version].fact, owner_cases[owner].fact,
 						  pid_cases[pid].given, pid_cases[pid].right);
+	if (op == DLOCK_FORCE)
+		facts.naming = request.version == VERSION ? NAMED : MISNAMED;
 	facts.own = facts.role == SAME_ROLE && facts.owner == SAME_OWNER ? OWN : FOREIGN;
 	facts.turn = behind ? BEHIND : FIRST;
 	facts.rank = rank_cases[rank].fact;
@@ -602,6 +814,13 @@ try_combination(DlockOp op, long n)
 	facts.force = force ? FORCEFUL : PATIENT;
 	facts.asked = asked ? ASKED : NOT_ASKED;
 	facts.idle = idle_cases[idle].fact;
+	facts.where = place ? PLACE : HEAD;
+	facts.used = state.used ? USED : UNUSED;
+	facts.left = state.held ? OF_GRANT : LEFT_BEHIND;
+	facts.least = now < state.acquired + state.at_least ? TOO_SHORT : LONG_ENOUGH;
+	facts.cools = cooling(&state, op == DLOCK_FORCE || lost, now) != 0 ? COOLS : NO_COOLING;
+	facts.lapsed = now - expires >= lapses[lapse] ? LONG_AGO : LATELY;
+	facts.kind = head_only ? HEAD_ONLY : ANY_KIND;
 
 	try_one(&facts, &state, &request, &turn, now);
 	return true;
@@ -620,6 +839,7 @@ main(void)
 	ok(with_two_rules == 0, "no combination matches two rules", combinations);
 	ok(wrong_row == 0, "a verdict names the row that it is about", combinations);
 	ok(differs_without_row == 0, "no rows mean the same as a row that does not exist", combinations);
+	ok(wrong_cooling == 0, "a grant that ends keeps others out for as long as it says", combinations);
 	ok(arguments_changed == 0, "the arguments are not changed", combinations);
 	printf("1..%d\n", tests);
 	return failures == 0 ? 0 : 1;
