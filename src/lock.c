@@ -94,6 +94,20 @@ find_named(DlockTry *try)
 	dlock_find_places(&try->store, try->key, DLOCK_FIND_COMMITTED, true, found);
 }
 
+/*
+ * The place that the owner of a shared request has so far.  Mostly there is
+ * none, and an insertion finds out for sure.  So the first look asks only the
+ * hint.
+ */
+static void
+find_own_place(DlockTry *try)
+{
+	if (try->request->slot != DLOCK_HEAD)
+		(void) dlock_find_slot(&try->store, try->key, try->request->slot,
+							   try->looks == 0 ? DLOCK_FIND_HINTED : DLOCK_FIND_NEWEST,
+							   try->found);
+}
+
 static void
 find_rows(DlockTry *try)
 {
@@ -124,10 +138,7 @@ find_rows(DlockTry *try)
 	if (request->op != DLOCK_ACQUIRE)
 		find_named(try);
 	else if (request->slots == DLOCK_SHARED)
-	{
-		if (request->slot != DLOCK_HEAD)
-			(void) dlock_find_slot(&try->store, try->key, request->slot, how, found);
-	}
+		find_own_place(try);
 	else if (try->is_marked)
 		dlock_find_places(&try->store, try->key, how, false, found);
 }
