@@ -50,7 +50,7 @@ DATA = $(wildcard sql/dlock--*.sql)
 PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
-REGRESS = install acquire expiry errors xact fence keytext cascade roles many hints health table
+REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints health rows table
 ISOLATION = try late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 
@@ -85,4 +85,10 @@ test/fsm_test.o test/fsm_rows_test.o test/fsm_table.o src/fsm.o: \
 client:
 	$(MAKE) -C client
 
-.PHONY: unit client
+# the archive for PGXN, of what is committed
+DISTNAME = dlock-$(shell sed -n 's/^   "version": "\(.*\)",/\1/p' META.json)
+
+dist:
+	git archive --format=zip --prefix=$(DISTNAME)/ --output=$(DISTNAME).zip HEAD
+
+.PHONY: unit client dist

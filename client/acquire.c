@@ -1,210 +1,74 @@
 /*-------------------------------------------------------------------------
  *
  * acquire.c
- *	  Acquiring a lock.
- *
- * A grant is ours from the moment before its request was sent, so a request that
- * took long, because it waited for the lock or the machine was suspended, has to
- * be confirmed by a refresh.  A request whose answer was lost may have been
- * granted: it becomes an orphan (orphan.c), which the renewal thread releases.
+ *	  Acquiring a lock, and adopting one that was acquired elsewhere.
  *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "call.h"
 #include "clock.h"
 #include "keepalive.h"
-#include "lease.h"
-#include "lock.h"
-#include "orphan.h"
+#include "reenter.h"
+#include "request.h"
 #include "roster.h"
 #include "sql.h"
 #include "util.h"
 
-static dlock_status
-check_options(const char *key, const dlock_options *options, dlock_error *err)
-{
-	if (key == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
-	if (options->ttl_ms < 0)
-		return dlock_fail(err, DLOCK_INVALID, "ttl_ms must not be negative");
-	if (options->wait_ms < -1)
-		return dlock_fail(err, DLOCK_INVALID, "wait_ms must be -1 or more");
-	if (options->cleanup_ms < 0)
-		return dlock_fail(err, DLOCK_INVALID, "cleanup_ms must not be negative");
-	return DLOCK_OK;
-}
-
-/* A lock that has everything except its grant. */
-static dlock_lock *
-new_lock(dlock_handle *handle, const char *key, const dlock_options *options)
-{
-	dlock_lock *lock = calloc(1, sizeof(dlock_lock));
-	char		owner[DLOCK_OWNER_SIZE];
-
-	if (lock == NULL)
-		return NULL;
-	lock->handle = handle;
-	lock->key = dlock_strdup(key);
-	if (options->owner != NULL)
-		lock->owner = dlock_strdup(options->owner);
-	else if (dlock_random_owner(owner))
-		lock->owner = dlock_strdup(owner);
-	lock->ttl_ms = options->ttl_ms;
-	lock->renew = options->renew < 0 ? options->ttl_ms == 0 : options->renew != 0;
-	lock->callback = options->callback != NULL ? options->callback : handle->callback;
-	lock->callback_arg = options->callback != NULL ? options->callback_arg : handle->callback_arg;
-	lock->index = -1;
-	if (lock->key == NULL || lock->owner == NULL)
-	{
-		dlock_lock_destroy(lock);
-		return NULL;
-	}
-	return lock;
-}
-
 /*
- * We were granted the lock, but perhaps long after we asked, because we waited
- * for it or slept.  Then only a refresh tells when its TTL began, and whether
- * it is still ours.
+ * The answer to a request for one lock, with which the caller gets *granted, and
+ * everything that may run out of memory comes before the grant.
  */
 static dlock_status
-confirm(dlock_lock *lock, int64_t sent_at, int64_t timeout_ms, int64_t until,
-		dlock_error *err)
+acquire(dlock_handle *handle, const char *key, const dlock_options *options,
+		int64_t wait_until, dlock_lock **granted, dlock_error *err)
 {
-	while (dlock_now() - sent_at > dlock_confirm_ms(lock->ttl_ms))
-	{
-		DlockCall	call;
-		dlock_status status;
-		bool		ours;
-
-		status = dlock_lock_ask_refresh(lock, 0, timeout_ms,
-										dlock_min(dlock_later(dlock_now(), timeout_ms), until),
-										&call, err);
-		if (status != DLOCK_OK)
-			return status;
-		ours = dlock_reply_bool(call.reply, 0, 0);
-		dlock_reply_free(call.reply);
-		if (!ours)
-			return DLOCK_LOST;
-		sent_at = call.sent_at;
-	}
-	pthread_mutex_lock(&lock->handle->mutex);
-	dlock_lease_renewed(lock, sent_at);
-	pthread_mutex_unlock(&lock->handle->mutex);
-	return DLOCK_OK;
-}
-
-static dlock_status
-acquire(dlock_handle *handle, dlock_lock *lock, const dlock_options *options,
-		dlock_error *err)
-{
-	int64_t		timeout_ms = dlock_timeout(handle, options->timeout_ms);
-	int64_t		start = dlock_now();
-	int64_t		wait_until = options->wait_ms < 0 ? DLOCK_NEVER : dlock_later(start, options->wait_ms);
-	int64_t		until = dlock_later(wait_until, timeout_ms);
+	DlockRequest request = {0};
+	char		owner[DLOCK_OWNER_SIZE];
 	char		priority[16];
+	char		slots[16];
 	char		cleanup[32];
-	const char *params[9];
+	char		at_least[32];
+	char		delay[32];
+	const char *params[13];
+	dlock_lock *lock = NULL;
+	dlock_status status = dlock_keepalive_start(handle, err);
+
+	if (status != DLOCK_OK)
+		return status;
+	if (options->owner != NULL || dlock_random_owner(owner))
+		lock = dlock_request_lock(handle, key, options->owner != NULL ? options->owner : owner,
+								  options);
+	if (lock == NULL)
+		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
 
 	snprintf(priority, sizeof(priority), "%d", (int) options->priority);
+	snprintf(slots, sizeof(slots), "%d", (int) dlock_max(options->slots, 1));
 	snprintf(cleanup, sizeof(cleanup), "%lld ms", (long long) options->cleanup_ms);
+	snprintf(at_least, sizeof(at_least), "%lld ms", (long long) options->at_least_ms);
+	snprintf(delay, sizeof(delay), "%lld ms", (long long) options->delay_ms);
 	params[0] = lock->key;
 	params[2] = lock->owner;
 	params[3] = options->value;
 	params[4] = priority;
-	params[5] = cleanup;
-	params[6] = options->force ? "t" : "f";
-	params[7] = options->session ? "t" : "f";
+	params[5] = options->session ? "t" : "f";
+	params[6] = options->slots == DLOCK_SHARED ? NULL : slots;
+	params[7] = cleanup;
+	params[8] = options->force ? "t" : "f";
+	params[9] = at_least;
+	params[10] = delay;
+	params[11] = options->lazy ? "t" : "f";
 
-	if (options->owner != NULL &&
-		!dlock_orphans_forget(handle, lock->key, lock->owner, until))
-		return dlock_fail(err, DLOCK_TIMEOUT,
-						  "the server did not answer an earlier release of lock \"%s\"", lock->key);
-
-	for (;;)
-	{
-		bool		waits = options->wait_ms != 0;
-		DlockCall	call;
-		dlock_status status;
-
-		dlock_call_init(&call, waits ? dlock_sql_wait : dlock_sql_try, waits ? 9 : 8,
-						params, timeout_ms);
-		call.until = until;
-		call.ttl_param = 2;
-		call.ttl_ms = &lock->ttl_ms;
-		if (waits)
-		{
-			call.wait_param = 9;
-			call.wait_until = wait_until;
-		}
-		if (options->session)
-			call.conn = &lock->conn;
-		status = dlock_call(handle, &call, err);
-		if (status == DLOCK_OK)
-		{
-			lock->version = dlock_reply_int(call.reply, 0, 0);
-			dlock_reply_free(call.reply);
-			if (lock->version == 0)
-			{
-				/* the holder may be our own first try, which got no answer */
-				if (call.in_doubt)
-					dlock_orphans_add(handle, lock->key, lock->owner, lock->ttl_ms);
-				return dlock_fail(err, DLOCK_BUSY, "lock \"%s\" is held by another client",
-								  lock->key);
-			}
-			status = confirm(lock, call.sent_at, timeout_ms, until, err);
-			if (status == DLOCK_OK)
-				return DLOCK_OK;
-			/* it was granted and lost: try again in the time that is left */
-			if (status == DLOCK_LOST && dlock_now() < until)
-				continue;
-			if (status == DLOCK_LOST)
-				return dlock_fail(err, DLOCK_LOST,
-								  "lock \"%s\" was granted but lost before the answer arrived", lock->key);
-			call.in_doubt = true;
-		}
-		if (call.in_doubt)
-			dlock_orphans_add(handle, lock->key, lock->owner,
-							  lock->ttl_ms > 0 ? lock->ttl_ms : handle->ttl_ms);
-		return status;
-	}
-}
-
-dlock_status
-dlock_acquire(dlock_handle *handle, const char *key, const dlock_options *given,
-			  dlock_lock **granted, dlock_error *err)
-{
-	dlock_options options;
-	dlock_lock *lock;
-	dlock_status status;
-
-	dlock_error_clear(err);
-	if (granted == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "lock must not be null");
-	*granted = NULL;
-	status = dlock_may_ask(handle, err);
-	if (status != DLOCK_OK)
-		return status;
-	dlock_options_init(&options);
-	if (given != NULL && !dlock_take_options(&options, sizeof(options), given, given->size))
-		return dlock_fail(err, DLOCK_INVALID, "options were not initialized");
-	status = check_options(key, &options, err);
-	if (status != DLOCK_OK)
-		return status;
-
-	/* everything that may run out of memory comes before the grant */
-	status = dlock_keepalive_start(handle, err);
-	if (status != DLOCK_OK)
-		return status;
-	lock = new_lock(handle, key, &options);
-	if (lock == NULL)
-		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
-
-	status = acquire(handle, lock, &options, err);
+	request.options = options;
+	request.locks = &lock;
+	request.n = 1;
+	request.wait_until = wait_until;
+	request.sql = options->wait_ms != 0 ? dlock_sql_wait : dlock_sql_try;
+	request.nparams = options->wait_ms != 0 ? 13 : 12;
+	request.params = params;
+	status = dlock_request(handle, &request, err);
 	if (status != DLOCK_OK)
 	{
 		dlock_lock_destroy(lock);
@@ -217,6 +81,126 @@ dlock_acquire(dlock_handle *handle, const char *key, const dlock_options *given,
 	return DLOCK_OK;
 }
 
+/* The same, unless the handle holds it already. */
+static dlock_status
+reenter(dlock_handle *handle, const char *key, const dlock_options *options,
+		int64_t wait_until, dlock_lock **lock, dlock_error *err)
+{
+	DlockEntry	entry;
+	int32_t		slots = options->slots == 1 ? DLOCK_EXCLUSIVE : options->slots;
+	dlock_status status = dlock_reenter(handle, &entry, key, slots,
+										options->wait_ms != 0 ? wait_until : 0, lock, err);
+
+	if (status != DLOCK_UNCHANGED)
+		return status;
+	status = acquire(handle, key, options, wait_until, lock, err);
+	if (status == DLOCK_BUSY && dlock_reenter_again(handle, key, slots, lock) == DLOCK_OK)
+	{
+		dlock_error_clear(err);
+		status = DLOCK_OK;
+	}
+	dlock_reenter_end(handle, &entry);
+	return status;
+}
+
+dlock_status
+dlock_acquire(dlock_handle *handle, const char *key, const dlock_options *given,
+			  dlock_lock **granted, dlock_error *err)
+{
+	dlock_options options;
+	int64_t		wait_until;
+	dlock_status status;
+
+	dlock_error_clear(err);
+	if (granted == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "lock must not be null");
+	*granted = NULL;
+	status = dlock_may_ask(handle, err);
+	if (status == DLOCK_OK)
+		status = dlock_request_options(given, &options, err);
+	if (status != DLOCK_OK)
+		return status;
+	if (key == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
+	wait_until = options.wait_ms < 0 ? DLOCK_NEVER : dlock_later(dlock_now(), options.wait_ms);
+	return options.reentrant ? reenter(handle, key, &options, wait_until, granted, err) :
+		acquire(handle, key, &options, wait_until, granted, err);
+}
+
+/* Refresh the grant; *ttl_ms is its TTL unless it is given. */
+static dlock_status
+ask_adopt(dlock_lock *lock, int64_t timeout_ms, int64_t *sent_at, dlock_error *err)
+{
+	DlockCall	call;
+	char		version[24];
+	char		ttl[32];
+	const char *params[4];
+	dlock_status status;
+
+	snprintf(version, sizeof(version), "%lld", (long long) lock->version);
+	snprintf(ttl, sizeof(ttl), "%lld ms", (long long) lock->ttl_ms);
+	params[0] = lock->key;
+	params[1] = version;
+	params[2] = lock->owner;
+	params[3] = lock->ttl_ms > 0 ? ttl : NULL;
+	dlock_call_init(&call, dlock_sql_adopt, 4, params, timeout_ms);
+	status = dlock_call(lock->handle, &call, err);
+	if (status != DLOCK_OK)
+		return status;
+	if (dlock_reply_get(call.reply, 0, 0) == NULL)
+		status = dlock_fail(err, DLOCK_LOST, "lock \"%s\" is not held by version %s",
+							lock->key, version);
+	else if (lock->ttl_ms == 0)
+		lock->ttl_ms = dlock_max(dlock_reply_int(call.reply, 0, 0), 1);
+	lock->slots = dlock_reply_slots(call.reply, 0, 1);
+	dlock_reply_free(call.reply);
+	*sent_at = call.sent_at;
+	return status;
+}
+
+dlock_status
+dlock_adopt(dlock_handle *handle, const char *key, int64_t version, const char *owner,
+			const dlock_options *given, dlock_lock **adopted, dlock_error *err)
+{
+	dlock_options options;
+	dlock_lock *lock;
+	int64_t		timeout_ms;
+	int64_t		sent_at = 0;
+	dlock_status status;
+
+	dlock_error_clear(err);
+	if (adopted == NULL || key == NULL || version <= 0)
+		return dlock_fail(err, DLOCK_INVALID, "lock and key must not be null, and version must be positive");
+	*adopted = NULL;
+	status = dlock_may_ask(handle, err);
+	if (status == DLOCK_OK)
+		status = dlock_request_options(given, &options, err);
+	if (status == DLOCK_OK)
+		status = dlock_keepalive_start(handle, err);
+	if (status != DLOCK_OK)
+		return status;
+	lock = dlock_request_lock(handle, key, owner, &options);
+	if (lock == NULL)
+		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
+
+	lock->version = version;
+	timeout_ms = dlock_timeout(handle, options.timeout_ms);
+	status = ask_adopt(lock, timeout_ms, &sent_at, err);
+	if (status == DLOCK_OK)
+		status = dlock_request_confirm(&lock, 1, sent_at, timeout_ms,
+									   dlock_later(dlock_now(), timeout_ms), err);
+	if (status != DLOCK_OK)
+	{
+		dlock_lock_destroy(lock);
+		return status;
+	}
+	pthread_mutex_lock(&handle->mutex);
+	dlock_roster_add(lock);
+	pthread_mutex_unlock(&handle->mutex);
+	*adopted = lock;
+	return DLOCK_OK;
+}
+
 /*
  * Elections; dlock_observe() is in keys.c
  */
@@ -226,11 +210,10 @@ dlock_campaign(dlock_handle *handle, const char *key, const dlock_options *given
 			   dlock_lock **lock, dlock_error *err)
 {
 	dlock_options options;
+	dlock_status status = dlock_request_options(given, &options, err);
 
-	dlock_options_init(&options);
-	if (given != NULL && !dlock_take_options(&options, sizeof(options), given, given->size))
-		return dlock_fail(err, DLOCK_INVALID, "options were not initialized");
-	options.size = sizeof(options);
+	if (status != DLOCK_OK)
+		return status;
 	if (options.wait_ms <= 0)
 		options.wait_ms = -1;
 	options.renew = 1;

@@ -77,7 +77,7 @@ set_parameters(DlockCall *call, DlockConn *conn, int64_t now,
 	if (call->ttl_param > 0)
 	{
 		if (*call->ttl_ms == 0)
-			*call->ttl_ms = dlock_conn_default_ttl(conn);
+			*call->ttl_ms = dlock_max(dlock_conn_default_ttl(conn), call->ttl_least);
 		snprintf(ttl, size, "%lld ms", (long long) *call->ttl_ms);
 		call->params[call->ttl_param - 1] = ttl;
 	}

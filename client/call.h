@@ -29,10 +29,11 @@ typedef struct DlockCall
 
 	/*
 	 * if not 0: the number of the parameter that is *ttl_ms; 0 there is
-	 * replaced by the server's default
+	 * replaced by the server's default, or by ttl_least if that is longer
 	 */
 	int			ttl_param;
 	int64_t    *ttl_ms;
+	int64_t		ttl_least;
 
 	/* if not NULL: *conn is used, kept, and replaced where necessary */
 	DlockConn **conn;

@@ -72,10 +72,32 @@ dlock_conn_close(DlockConn *conn)
 	conn->state = DLOCK_CONN_CLOSED;
 }
 
+/* One more user of it, who frees it, too.  NULL is allowed. */
+DlockConn  *
+dlock_conn_share(DlockConn *conn)
+{
+	if (conn != NULL)
+	{
+		pthread_mutex_lock(&conn->target->mutex);
+		conn->shared++;
+		pthread_mutex_unlock(&conn->target->mutex);
+	}
+	return conn;
+}
+
 void
 dlock_conn_free(DlockConn *conn)
 {
+	bool		shared;
+
 	if (conn == NULL)
+		return;
+	pthread_mutex_lock(&conn->target->mutex);
+	shared = conn->shared > 0;
+	if (shared)
+		conn->shared--;
+	pthread_mutex_unlock(&conn->target->mutex);
+	if (shared)
 		return;
 	dlock_conn_close(conn);
 	pthread_mutex_lock(&conn->target->mutex);

@@ -33,6 +33,7 @@ typedef enum DlockConnState
 typedef void (*DlockNotified) (void *arg, const char *payload);
 
 extern DlockConn *dlock_conn_new(DlockTarget *target);
+extern DlockConn *dlock_conn_share(DlockConn *conn);
 extern void dlock_conn_free(DlockConn *conn);
 extern void dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg,
 							  int64_t patience, int64_t now);

@@ -21,6 +21,8 @@ struct DlockConn
 	short		events;			/* what to poll for */
 	DlockConn  *next;			/* of the target */
 	DlockConn  *prev;
+	int			shared;			/* so many others use it, too; protected by
+								 * the mutex of the target */
 
 	/* connecting */
 	int64_t		until;			/* the address must have accepted us by then */

@@ -96,8 +96,9 @@
 /* a watch holds a snapshot, so none lasts longer */
 #define DLOCK_WATCH_SLICE_MS 60000
 
-/* at most so many locks in one statement */
+/* at most so many locks in one statement, and in dlock_acquire_all() */
 #define DLOCK_MAX_BATCH 10000
+#define DLOCK_MAX_KEYS 1000
 
 /* when to look again for an orphaned grant, and for how long */
 #define DLOCK_ORPHAN_PAUSE_MS 200

@@ -268,7 +268,51 @@ typedef struct dlock_options
 	/* NULL: the handle's. */
 	dlock_callback callback;
 	void	   *callback_arg;
+
+	/*
+	 * How many may hold the key at once: DLOCK_EXCLUSIVE, the default,
+	 * DLOCK_SHARED for any number of readers, or a number from 2 to 10000 for
+	 * one of so many places.
+	 */
+	int32_t		slots;
+
+	/*
+	 * If it is released earlier than this after the grant, the key stays busy
+	 * until then.  At most the TTL.  If ttl_ms is 0, the TTL is at least this
+	 * long.
+	 */
+	int64_t		at_least_ms;
+
+	/*
+	 * If the grant ends without a release, the key stays busy for so long
+	 * afterwards.
+	 */
+	int64_t		delay_ms;
+
+	/*
+	 * When its TTL has ended, the grant remains on the server until another
+	 * client wants the key.  The library still reports the lock as lost at
+	 * its deadline, because from then on it may be another client's: only the
+	 * fence can tell.  dlock_release() gives it back even then.  Not together
+	 * with delay_ms.
+	 */
+	int			lazy;
+
+	/*
+	 * If this handle already holds the key, return that lock and count it up:
+	 * as many calls of dlock_release() give it back, and each returned
+	 * pointer is freed once.  All other options are those of the lock that is
+	 * held.  A lock that is shared or one of several places is not returned
+	 * to a request for an exclusive one, which is DLOCK_INVALID: it would
+	 * wait for itself.  Threads that share a handle share the lock, too; this
+	 * does not keep them apart.
+	 */
+	int			reentrant;
 } dlock_options;
+
+/* Values of slots other than a number of places. */
+#define DLOCK_EXCLUSIVE 0
+#define DLOCK_SHARED (-1)
 
 extern void dlock_options_init_size(dlock_options *options, size_t size);
 #define dlock_options_init(options) \
@@ -288,13 +332,59 @@ extern dlock_status dlock_acquire(dlock_handle *handle, const char *key,
 								  dlock_lock **lock, dlock_error *err);
 
 /*
+ * Acquire all of n locks, or none.  DLOCK_OK: locks[i] is the grant of keys[i],
+ * to be freed with dlock_free().  Otherwise they are all NULL.
+ *
+ * slots[i] counts for keys[i]; slots may be NULL, and then options->slots counts
+ * for all.  There may be up to 1000 keys, none of them twice.  They may be in any
+ * order: two of these calls never wait for each other in a circle.  wait_ms is
+ * for all of them together, and the TTLs begin when the last one is granted.
+ * cleanup_ms, force, at_least_ms, delay_ms, lazy and reentrant must not be set.
+ *
+ * The locks are renewed by one statement, and dlock_release_all() releases them
+ * by one.  Otherwise each is a lock of its own: if one is lost, its event names
+ * it, and the others remain ours and are renewed until they are released.  A
+ * program that needs all of them stops and releases the rest.
+ */
+extern dlock_status dlock_acquire_all(dlock_handle *handle,
+									  const char *const *keys, size_t n,
+									  const int32_t *slots,
+									  const dlock_options *options,
+									  dlock_lock **locks, dlock_error *err);
+
+/*
+ * Hold a grant that already exists, named by its version and, if that is not
+ * NULL, its owner: it is refreshed, and from then on it is a lock as if
+ * dlock_acquire() had returned it.  The role must be the same.  Another process
+ * may hold the same grant, and each of them renews it; if one releases it, the
+ * others have lost it.  Of the options, ttl_ms (0: the TTL of the grant), renew,
+ * timeout_ms and the callback count; options may be NULL.  DLOCK_OK, or
+ * DLOCK_LOST: there is no such grant.
+ */
+extern dlock_status dlock_adopt(dlock_handle *handle, const char *key,
+								int64_t version, const char *owner,
+								const dlock_options *options,
+								dlock_lock **lock, dlock_error *err);
+
+/*
  * Stop renewals of the lock, wait for one that is in flight, and release the
  * lock.  DLOCK_OK, DLOCK_NOT_HELD (it had expired), DLOCK_HELD_BY_OTHER (another
  * client holds it), or an error, after which it ends by its TTL.  There are no
  * more events.  The struct remains until dlock_free().
+ *
+ * If the lock was acquired several times (reentrant), all but the last release
+ * only count down: DLOCK_OK, or DLOCK_LOST if it has been lost.
  */
 extern dlock_status dlock_release(dlock_lock *lock, int64_t timeout_ms,
 								  dlock_error *err);
+
+/*
+ * The same for n locks of one handle, by one statement.  If they cannot all be
+ * released, the result is that of the first one that was not, and *err names it;
+ * the others are released nevertheless.
+ */
+extern dlock_status dlock_release_all(dlock_lock *const *locks, size_t n,
+									  int64_t timeout_ms, dlock_error *err);
 
 /*
  * Keep the lock for another TTL, which is a new one if ttl_ms is not 0.  DLOCK_OK
@@ -314,7 +404,8 @@ extern dlock_status dlock_check(dlock_lock *lock, int64_t timeout_ms,
 /*
  * Stop renewals and forget the lock, without a release.  The server keeps it for
  * the rest of its TTL.  Local.  NULL is allowed.  After a fork, the child's copy
- * remains until dlock_close().
+ * remains until dlock_close().  A lock that was acquired several times
+ * (reentrant) is freed as often, and only the last time counts.
  */
 extern void dlock_free(dlock_lock *lock);
 
@@ -333,11 +424,13 @@ extern int64_t dlock_left_ms(const dlock_lock *lock);
 /* Why it was lost; DLOCK_REASON_NONE if it was not.  Local. */
 extern dlock_reason dlock_lost_reason(const dlock_lock *lock);
 
-/* The version, which is the fencing token.  These four are local. */
+/* The version, which is the fencing token.  These five are local. */
 extern int64_t dlock_version(const dlock_lock *lock);
 extern const char *dlock_key(const dlock_lock *lock);
-extern const char *dlock_owner(const dlock_lock *lock);
+extern const char *dlock_owner(const dlock_lock *lock); /* NULL: adopted
+														 * without one */
 extern int64_t dlock_ttl_ms(const dlock_lock *lock);
+extern int32_t dlock_slots(const dlock_lock *lock); /* as in dlock_options */
 
 
 /*
@@ -360,6 +453,7 @@ struct dlock_info;
 
 /*
  * Wait until there is a leader with another term than the given one (0: any).
+ * If several hold the key, the leader is the one with the highest version.
  * DLOCK_OK: *leader is to be freed with dlock_info_free().  wait_ms is as in
  * dlock_options; DLOCK_UNCHANGED: it is over.
  */
@@ -373,15 +467,20 @@ extern dlock_status dlock_observe(dlock_handle *handle, const char *key,
  * Looking at keys
  */
 
-/* A row of the view dlock_locks. */
+/* A row of the view dlock_locks.  There are several if several hold the key. */
 typedef struct dlock_info
 {
 	char	   *key;
-	int64_t		version;
+	int64_t		version;		/* 0: not yet granted */
 	char	   *owner;			/* NULL: none, or not visible to us */
 	char	   *role;
 	char	   *value;			/* NULL: none, or not visible to us */
-	char	   *state;			/* "held", "preempting" */
+
+	/*
+	 * "held", "preempting", "lapsed" (lazy, past its TTL), or "cooling"
+	 * (nobody's any more, but busy because of at_least or delay)
+	 */
+	char	   *state;
 	int32_t		priority;
 	int64_t		acquired_at_ms; /* Unix time, by the server's clock */
 	int64_t		refreshed_at_ms;
@@ -395,6 +494,7 @@ typedef struct dlock_info
 	int64_t		requestor_since_ms; /* Unix time */
 	int64_t		requestor_deadline_ms;	/* Unix time */
 	int64_t		requestor_left_ms;
+	int32_t		slots;			/* as in dlock_options */
 } dlock_info;
 
 /* A row of the view dlock_waiters. */
@@ -409,13 +509,26 @@ typedef struct dlock_waiter
 	int64_t		since_ms;		/* Unix time */
 	int64_t		until_ms;		/* Unix time, 0: without limit */
 	int64_t		waited_ms;
+	int32_t		slots;			/* as in dlock_options */
 } dlock_waiter;
 
-/* DLOCK_OK: *info is to be freed.  DLOCK_NOT_HELD: the key is free. */
+/*
+ * DLOCK_OK: *info is to be freed.  Of several grants, it is the one with the
+ * highest version that is held, as in dlock_watch(); dlock_get_infos() returns
+ * all.  DLOCK_NOT_HELD: the key is free.
+ */
 extern dlock_status dlock_get_info(dlock_handle *handle, const char *key,
 								   int64_t timeout_ms, dlock_info **info,
 								   dlock_error *err);
 extern void dlock_info_free(dlock_info *info);
+
+/*
+ * All grants of a key, the oldest first.  *infos is an array of *n, to be freed
+ * with dlock_list_free(); none if the key is free.
+ */
+extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
+									int64_t timeout_ms, dlock_info **infos,
+									size_t *n, dlock_error *err);
 
 /*
  * All live grants whose key matches a LIKE pattern (NULL: all), ordered by key,
@@ -438,7 +551,7 @@ extern void dlock_waiters_free(dlock_waiter *waiters, size_t n);
 
 /*
  * Wait until the version of the key differs from *version (0: free), and store
- * the new one there.  wait_ms is as in dlock_options.  DLOCK_OK, or
+ * the new one there.  Of several grants the highest version counts.  wait_ms is as in dlock_options.  DLOCK_OK, or
  * DLOCK_UNCHANGED when the time is over.
  */
 extern dlock_status dlock_watch(dlock_handle *handle, const char *key,
@@ -469,13 +582,14 @@ extern dlock_status dlock_release_key(dlock_handle *handle, const char *key,
 									  int64_t timeout_ms, dlock_error *err);
 
 /*
- * Take the lock away from its holder; *version (may be NULL) is what was taken
- * away.  DLOCK_OK, or DLOCK_NOT_HELD: the key is free.  Needs the privilege to
- * execute dlock_force_release() in SQL.
+ * Take the lock away from its holder, from all of several, or from the one with
+ * that version (0: all).  *taken (may be NULL) is the version that was taken
+ * away, of several the highest.  DLOCK_OK, or DLOCK_NOT_HELD: the key is free.
+ * Needs the privilege to execute dlock_force_release() in SQL.
  */
 extern dlock_status dlock_force_release(dlock_handle *handle, const char *key,
-										const char *reason,
-										int64_t timeout_ms, int64_t *version,
+										int64_t version, const char *reason,
+										int64_t timeout_ms, int64_t *taken,
 										dlock_error *err);
 
 /* The version of the library, as DLOCK_LIB_VERSION. */

@@ -27,12 +27,14 @@ struct dlock_lock
 	/* constant */
 	dlock_handle *handle;
 	char	   *key;
-	char	   *owner;
+	char	   *owner;			/* NULL: adopted without one */
 	int64_t		version;
+	int32_t		slots;
 	bool		renew;
 	dlock_callback callback;
 	void	   *callback_arg;
-	DlockConn  *conn;			/* of a session lock */
+	DlockConn  *conn;			/* of a session lock; those that were acquired
+								 * together share it */
 
 	/* protected by the mutex of the handle, as is everything below */
 	dlock_lock *prev;
@@ -40,6 +42,8 @@ struct dlock_lock
 	bool		silent;			/* no more events */
 	bool		freed;			/* in its own callback */
 	bool		in_callback;
+	int			holds;			/* releases that are due; see reenter.c */
+	int			users;			/* pointers that are to be freed */
 
 	/* the lease; see lease.c */
 	int64_t		ttl_ms;
@@ -85,6 +89,7 @@ struct dlock_handle
 	pthread_cond_t changed;		/* a renewal or a callback has ended */
 	dlock_lock *locks;
 	struct DlockOrphan *orphans;
+	struct DlockEntry *entering;	/* calls that acquire; see reenter.c */
 
 	/* connections; see pool.c */
 	DlockConn  *idle[DLOCK_POOL_SIZE];

@@ -90,6 +90,7 @@ fill_info(dlock_info *info, const DlockReply *reply, int row)
 	info->requestor_since_ms = dlock_reply_int(reply, row, 16);
 	info->requestor_deadline_ms = dlock_reply_int(reply, row, 17);
 	info->requestor_left_ms = dlock_reply_int(reply, row, 18);
+	info->slots = dlock_reply_slots(reply, row, 19);
 	return ok;
 }
 
@@ -138,27 +139,48 @@ make_infos(DlockReply *reply, dlock_info **infos, size_t *n, dlock_error *err)
 	return DLOCK_OK;
 }
 
-/*
- * The grant of a key, of several the oldest.  until: for as long as there is a
- * server that answers.
- */
 static dlock_status
-info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
-		   int64_t until, dlock_info **info, dlock_error *err)
+infos_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
+			int64_t until, dlock_info **infos, size_t *n, dlock_error *err)
 {
 	DlockCall	call;
 	const char *params[1];
-	dlock_info *found = NULL;
-	size_t		n = 0;
 	dlock_status status;
 
-	*info = NULL;
+	*infos = NULL;
+	*n = 0;
 	params[0] = key;
 	dlock_call_init(&call, dlock_sql_info, 1, params, timeout_ms);
 	call.until = until;
 	status = dlock_call(handle, &call, err);
 	if (status == DLOCK_OK)
-		status = make_infos(call.reply, &found, &n, err);
+		status = make_infos(call.reply, infos, n, err);
+	return status;
+}
+
+static bool
+is_cooling(const dlock_info *info)
+{
+	return strcmp(info->state, "cooling") == 0;
+}
+
+/*
+ * The grant with the highest version that is held, which is what dlock_watch()
+ * sees; if none is held, the last one.  until: for as long as there is a server
+ * that answers.
+ */
+static dlock_status
+info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
+		   int64_t until, dlock_info **info, dlock_error *err)
+{
+	dlock_info *found = NULL;
+	size_t		n = 0;
+	size_t		last = 0;
+	dlock_info	kept;
+	dlock_status status;
+
+	*info = NULL;
+	status = infos_until(handle, key, timeout_ms, until, &found, &n, err);
 	if (status != DLOCK_OK)
 		return status;
 	if (n == 0)
@@ -166,9 +188,15 @@ info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
 		dlock_list_free(found, 0);
 		return dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
 	}
-	/* the caller frees one */
 	for (size_t i = 1; i < n; i++)
-		clear_info(&found[i]);
+		if (is_cooling(&found[last]) || !is_cooling(&found[i]))
+			last = i;
+	/* the caller frees one */
+	for (size_t i = 0; i < n; i++)
+		if (i != last)
+			clear_info(&found[i]);
+	kept = found[last];
+	found[0] = kept;
 	*info = found;
 	return DLOCK_OK;
 }
@@ -187,6 +215,24 @@ dlock_get_info(dlock_handle *handle, const char *key, int64_t timeout_ms,
 		return status;
 	timeout_ms = dlock_timeout(handle, timeout_ms);
 	return info_until(handle, key, timeout_ms, dlock_later(dlock_now(), timeout_ms), info, err);
+}
+
+dlock_status
+dlock_get_infos(dlock_handle *handle, const char *key, int64_t timeout_ms,
+				dlock_info **infos, size_t *n, dlock_error *err)
+{
+	dlock_status status;
+
+	if (infos == NULL || n == NULL || key == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "key and list must not be null");
+	*infos = NULL;
+	*n = 0;
+	status = dlock_may_ask(handle, err);
+	if (status != DLOCK_OK)
+		return status;
+	timeout_ms = dlock_timeout(handle, timeout_ms);
+	return infos_until(handle, key, timeout_ms, dlock_later(dlock_now(), timeout_ms),
+					   infos, n, err);
 }
 
 dlock_status
@@ -261,6 +307,7 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 		made[i].since_ms = dlock_reply_int(reply, row, 6);
 		made[i].until_ms = dlock_reply_int(reply, row, 7);
 		made[i].waited_ms = dlock_reply_int(reply, row, 8);
+		made[i].slots = dlock_reply_slots(reply, row, 9);
 	}
 	dlock_reply_free(call.reply);
 	if (!ok)
@@ -349,13 +396,15 @@ dlock_observe(dlock_handle *handle, const char *key, int64_t version,
 	wait_until = wait_ms < 0 ? DLOCK_NEVER : dlock_later(dlock_now(), wait_ms);
 	for (;;)
 	{
-		int64_t		seen;
+		int64_t		seen = 0;
 
 		status = info_until(handle, key, handle->timeout_ms,
 							dlock_later(wait_until, handle->timeout_ms), leader, err);
-		if (status == DLOCK_OK && (*leader)->version != version)
+		/* a key that is cooling has no leader */
+		if (status == DLOCK_OK && !is_cooling(*leader))
+			seen = (*leader)->version;
+		if (seen != 0 && seen != version)
 			return DLOCK_OK;
-		seen = status == DLOCK_OK ? (*leader)->version : 0;
 		dlock_info_free(*leader);
 		*leader = NULL;
 		if (status != DLOCK_OK && status != DLOCK_NOT_HELD)
@@ -439,18 +488,21 @@ dlock_release_key(dlock_handle *handle, const char *key, int64_t version,
 }
 
 dlock_status
-dlock_force_release(dlock_handle *handle, const char *key, const char *reason,
-					int64_t timeout_ms, int64_t *version, dlock_error *err)
+dlock_force_release(dlock_handle *handle, const char *key, int64_t version,
+					const char *reason, int64_t timeout_ms, int64_t *taken,
+					dlock_error *err)
 {
 	DlockCall	call;
-	const char *params[] = {key, reason};
+	char		text[24];
+	const char *params[] = {key, reason, number_param(version, text, sizeof(text))};
 	dlock_status status;
 
-	status = ask_about_key(handle, &call, dlock_sql_force_release, 2, params, timeout_ms, err);
+	status = ask_about_key(handle, &call, dlock_sql_force_release, 3, params, timeout_ms, err);
 	if (status == DLOCK_OK && dlock_reply_get(call.reply, 0, 0) == NULL)
-		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
-	if (status == DLOCK_OK && version != NULL)
-		*version = dlock_reply_int(call.reply, 0, 0);
+		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is %s", key,
+							version == 0 ? "free" : "not held by that version");
+	if (status == DLOCK_OK && taken != NULL)
+		*taken = dlock_reply_int(call.reply, 0, 0);
 	dlock_reply_free(call.reply);
 	return status;
 }

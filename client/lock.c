@@ -19,9 +19,9 @@
 #include "sql.h"
 #include "util.h"
 
-dlock_status
-dlock_lock_ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
-					   int64_t until, DlockCall *call, dlock_error *err)
+static dlock_status
+ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
+			int64_t until, DlockCall *call, dlock_error *err)
 {
 	char		version[24];
 	char		ttl[32];
@@ -38,41 +38,103 @@ dlock_lock_ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_m
 	return dlock_call(lock->handle, call, err);
 }
 
+/* The error for a lock that is not held any more; the caller has the mutex. */
+static dlock_status
+lost(const dlock_lock *lock, dlock_error *err)
+{
+	if (lock->hold == DLOCK_HOLD_RELEASED)
+		return dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" was released", lock->key);
+	return dlock_fail(err, DLOCK_LOST, "lock \"%s\" is lost (%s)", lock->key,
+					  dlock_reason_name(lock->reason));
+}
+
 /*
  * Release
  */
+
+/*
+ * Count down, and before the last release stop its renewals.  *deadline is that
+ * of the lock, or 0 if it is lost.
+ */
+dlock_status
+dlock_lock_stop(dlock_lock *lock, int64_t until, int64_t *deadline, bool *is_last,
+				dlock_error *err)
+{
+	dlock_handle *handle = lock->handle;
+	dlock_status status = DLOCK_OK;
+
+	dlock_error_clear(err);
+	pthread_mutex_lock(&handle->mutex);
+	*is_last = lock->holds <= 1;
+	if (!*is_last)
+	{
+		lock->holds--;
+		if (dlock_lease_overdue(lock, dlock_now()))
+			status = lost(lock, err);
+	}
+	else
+	{
+		bool		done;
+
+		lock->holds = 0;
+		lock->silent = true;
+		done = dlock_roster_hold_off(lock, until);
+		*deadline = lock->hold == DLOCK_HOLD_OURS ? lock->deadline : 0;
+		if (lock->hold == DLOCK_HOLD_RELEASED)
+			status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" has been released already", lock->key);
+		else if (!done)
+			status = dlock_fail(err, DLOCK_TIMEOUT, "the server did not answer a renewal");
+	}
+	pthread_mutex_unlock(&handle->mutex);
+	return status;
+}
+
+/* The server has answered its release. */
+dlock_status
+dlock_lock_released(dlock_lock *lock, const char *answer, bool in_doubt,
+					int64_t deadline, dlock_error *err)
+{
+	dlock_handle *handle = lock->handle;
+	DlockConn  *conn;
+	dlock_status status;
+
+	if (answer != NULL && strcmp(answer, "released") == 0)
+		status = DLOCK_OK;
+	else if (in_doubt && dlock_now() < deadline)
+		status = DLOCK_OK;		/* the try that got no answer released it */
+	else if (answer != NULL && strcmp(answer, "held_by_other") == 0)
+		status = dlock_fail(err, DLOCK_HELD_BY_OTHER,
+							"lock \"%s\" was lost and is held by another client", lock->key);
+	else
+		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" had expired", lock->key);
+
+	pthread_mutex_lock(&handle->mutex);
+	lock->hold = DLOCK_HOLD_RELEASED;
+	conn = lock->conn;
+	lock->conn = NULL;
+	pthread_mutex_unlock(&handle->mutex);
+	dlock_conn_free(conn);
+	return status;
+}
 
 dlock_status
 dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 {
 	dlock_handle *handle = lock != NULL ? lock->handle : NULL;
 	DlockCall	call;
-	DlockConn  *conn;
 	char		version[24];
 	const char *params[3];
-	const char *answer;
 	int64_t		until;
-	int64_t		deadline;
-	bool		done;
+	int64_t		deadline = 0;
+	bool		is_last;
 	dlock_status status = dlock_may_ask(handle, err);
 
 	if (status != DLOCK_OK)
 		return status;
-	dlock_error_clear(err);
 	timeout_ms = dlock_timeout(handle, timeout_ms);
 	until = dlock_later(dlock_now(), timeout_ms);
-
-	/* first of all, stop its renewals */
-	pthread_mutex_lock(&handle->mutex);
-	lock->silent = true;
-	done = dlock_roster_hold_off(lock, until);
-	deadline = lock->hold == DLOCK_HOLD_OURS ? lock->deadline : 0;
-	if (lock->hold == DLOCK_HOLD_RELEASED)
-		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" has been released already", lock->key);
-	else if (!done)
-		status = dlock_fail(err, DLOCK_TIMEOUT, "the server did not answer a renewal");
-	pthread_mutex_unlock(&handle->mutex);
-	if (status != DLOCK_OK)
+	status = dlock_lock_stop(lock, until, &deadline, &is_last, err);
+	if (status != DLOCK_OK || !is_last)
 		return status;
 
 	snprintf(version, sizeof(version), "%lld", (long long) lock->version);
@@ -84,25 +146,9 @@ dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	status = dlock_call(handle, &call, err);
 	if (status != DLOCK_OK)
 		return status;
-
-	answer = dlock_reply_get(call.reply, 0, 0);
-	if (answer != NULL && strcmp(answer, "released") == 0)
-		status = DLOCK_OK;
-	else if (call.in_doubt && dlock_now() < deadline)
-		status = DLOCK_OK;		/* the try that got no answer released it */
-	else if (answer != NULL && strcmp(answer, "held_by_other") == 0)
-		status = dlock_fail(err, DLOCK_HELD_BY_OTHER,
-							"lock \"%s\" was lost and is held by another client", lock->key);
-	else
-		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" had expired", lock->key);
+	status = dlock_lock_released(lock, dlock_reply_get(call.reply, 0, 0), call.in_doubt,
+								 deadline, err);
 	dlock_reply_free(call.reply);
-
-	pthread_mutex_lock(&handle->mutex);
-	lock->hold = DLOCK_HOLD_RELEASED;
-	conn = lock->conn;
-	lock->conn = NULL;
-	pthread_mutex_unlock(&handle->mutex);
-	dlock_conn_free(conn);
 	return status;
 }
 
@@ -119,6 +165,14 @@ dlock_free(dlock_lock *lock)
 		return;					/* dlock_close() frees it */
 	here = dlock_in_callback(handle);
 	pthread_mutex_lock(&handle->mutex);
+	if (lock->users > 1)
+	{
+		/* a pointer that is freed without a release does not release */
+		lock->users--;
+		lock->holds = (int) dlock_min(lock->holds, lock->users);
+		pthread_mutex_unlock(&handle->mutex);
+		return;
+	}
 	lock->silent = true;
 
 	/*
@@ -144,16 +198,6 @@ dlock_free(dlock_lock *lock)
 /*
  * Refresh and check
  */
-
-/* The error for a lock that is not held any more. */
-static dlock_status
-lost(const dlock_lock *lock, dlock_error *err)
-{
-	if (lock->hold == DLOCK_HOLD_RELEASED)
-		return dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" was released", lock->key);
-	return dlock_fail(err, DLOCK_LOST, "lock \"%s\" is lost (%s)", lock->key,
-					  dlock_reason_name(lock->reason));
-}
 
 /* Act upon the reply; the caller has the mutex. */
 static dlock_status
@@ -208,7 +252,7 @@ dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error 
 		}
 		until = dlock_min(until, lock->deadline);
 		pthread_mutex_unlock(&handle->mutex);
-		status = dlock_lock_ask_refresh(lock, ttl_ms, timeout_ms, until, &call, err);
+		status = ask_refresh(lock, ttl_ms, timeout_ms, until, &call, err);
 		pthread_mutex_lock(&handle->mutex);
 
 		/* after the deadline, no answer helps */
@@ -341,6 +385,12 @@ const char *
 dlock_owner(const dlock_lock *lock)
 {
 	return lock->owner;
+}
+
+int32_t
+dlock_slots(const dlock_lock *lock)
+{
+	return lock->slots;
 }
 
 int64_t

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arrays.h"
 #include "clock.h"
 #include "orphan.h"
 #include "roster.h"
@@ -143,6 +144,7 @@ dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now)
 	PQExpBufferData keys;
 	PQExpBufferData owners;
 	const char *params[2];
+	bool		good;
 	bool		sent = false;
 	int			n = 0;
 
@@ -153,18 +155,16 @@ dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now)
 	{
 		if (orphan->due > now)
 			continue;
-		appendPQExpBufferChar(&keys, n == 0 ? '{' : ',');
-		dlock_append_quoted(&keys, orphan->key);
-		appendPQExpBufferChar(&owners, n == 0 ? '{' : ',');
-		dlock_append_quoted(&owners, orphan->owner);
+		dlock_array_text(&keys, orphan->key);
+		dlock_array_text(&owners, orphan->owner);
 		orphan->in_flight = true;
 		n++;
 	}
-	appendPQExpBufferChar(&keys, '}');
-	appendPQExpBufferChar(&owners, '}');
+	good = dlock_array_end(&keys);
+	good = dlock_array_end(&owners) && good;
 	params[0] = keys.data;
 	params[1] = owners.data;
-	if (n > 0 && !PQExpBufferDataBroken(keys) && !PQExpBufferDataBroken(owners))
+	if (n > 0 && good)
 		sent = dlock_conn_send(conn, dlock_sql_orphans, 2, params);
 	termPQExpBuffer(&keys);
 	termPQExpBuffer(&owners);

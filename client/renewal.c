@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arrays.h"
 #include "clock.h"
 #include "events.h"
 #include "lease.h"
@@ -83,46 +84,38 @@ bool
 dlock_renewal_send(dlock_handle *handle, DlockConn *conn, int64_t *sent_at,
 				   int64_t *answer_by)
 {
-	PQExpBufferData keys;
-	PQExpBufferData versions;
+	DlockArrays arrays;
 	PQExpBufferData renew;
 	char		number[32];
-	const char *params[4];
+	const char *params[5];
 	int64_t		patience = DLOCK_NEVER;
+	bool		good;
 	bool		sent = false;
 
-	initPQExpBuffer(&keys);
-	initPQExpBuffer(&versions);
+	dlock_arrays_init(&arrays);
 	initPQExpBuffer(&renew);
 	for (int i = 0; i < handle->nbatch; i++)
 	{
 		const dlock_lock *lock = handle->batch[i];
-		char		comma = i == 0 ? '{' : ',';
 
-		appendPQExpBufferChar(&keys, comma);
-		dlock_append_quoted(&keys, lock->key);
-		appendPQExpBuffer(&versions, "%c%lld", comma, (long long) lock->version);
-		appendPQExpBuffer(&renew, "%c%c", comma, lock->renew && lock->renewing ? 't' : 'f');
+		dlock_arrays_add(&arrays, lock);
+		dlock_array_next(&renew);
+		appendPQExpBufferChar(&renew, lock->renew && lock->renewing ? 't' : 'f');
 		patience = dlock_min(patience, dlock_answer_ms(lock->ttl_ms));
 	}
-	appendPQExpBufferChar(&keys, '}');
-	appendPQExpBufferChar(&versions, '}');
-	appendPQExpBufferChar(&renew, '}');
+	good = dlock_arrays_params(&arrays, params);
+	good = dlock_array_end(&renew) && good;
 	snprintf(number, sizeof(number), "%lldms", (long long) dlock_row_ms(patience));
-	params[0] = keys.data;
-	params[1] = versions.data;
-	params[2] = renew.data;
-	params[3] = number;
+	params[3] = renew.data;
+	params[4] = number;
 
 	/* the clock is read before it is sent, but after it was built */
 	*sent_at = dlock_now();
 	*answer_by = *sent_at + patience;
 	handle->jitter = (int) (dlock_random() % DLOCK_JITTER);
-	if (!PQExpBufferDataBroken(keys) && !PQExpBufferDataBroken(versions) &&
-		!PQExpBufferDataBroken(renew))
-		sent = dlock_conn_send(conn, dlock_sql_renew, 4, params);
-	termPQExpBuffer(&keys);
-	termPQExpBuffer(&versions);
+	if (good)
+		sent = dlock_conn_send(conn, dlock_sql_renew, 5, params);
+	dlock_arrays_free(&arrays);
 	termPQExpBuffer(&renew);
 	return sent;
 }

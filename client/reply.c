@@ -9,6 +9,7 @@
 
 #include <libpq-fe.h>
 
+#include "dlock.h"
 #include "reply.h"
 
 int
@@ -42,6 +43,17 @@ dlock_reply_bool(const DlockReply *reply, int row, int column)
 	const char *text = dlock_reply_get(reply, row, column);
 
 	return text != NULL && text[0] == 't';
+}
+
+/* 1 is exclusive, null is shared. */
+int32_t
+dlock_reply_slots(const DlockReply *reply, int row, int column)
+{
+	int64_t		slots = dlock_reply_int(reply, row, column);
+
+	if (dlock_reply_get(reply, row, column) == NULL)
+		return DLOCK_SHARED;
+	return slots == 1 ? DLOCK_EXCLUSIVE : (int32_t) slots;
 }
 
 void

@@ -21,6 +21,7 @@ extern int	dlock_reply_rows(const DlockReply *reply);
 extern const char *dlock_reply_get(const DlockReply *reply, int row, int column);
 extern int64_t dlock_reply_int(const DlockReply *reply, int row, int column);
 extern bool dlock_reply_bool(const DlockReply *reply, int row, int column);
+extern int32_t dlock_reply_slots(const DlockReply *reply, int row, int column);
 extern void dlock_reply_free(DlockReply *reply);
 
 #endif							/* DLOCK_REPLY_H */

@@ -85,21 +85,38 @@ const char	dlock_sql_probe[] = "SELECT 1";
 const char	dlock_sql_listen[] = "LISTEN dlock";
 
 /*
- * Acquiring: key, TTL, owner, value, priority, cleanup, force, session, and
- * the wait, if there is one.  A CALL waits without a snapshot.
+ * Acquiring: key, TTL, owner, value, priority, session, slots, cleanup, force,
+ * at_least, delay, lazy, and the wait, if there is one.  A CALL waits without a
+ * snapshot.  lock_timeout would end the wait; arguments are computed before it
+ * begins.
  */
+#define WAITS(n) \
+"CASE WHEN pg_catalog.set_config('lock_timeout', '0', true) IS NOT NULL THEN $" n INTERVAL " END"
+
+#define TERMS(wait) \
+", ttl => $2" INTERVAL ", owner => $3" TEXT ", value => $4" TEXT ", wait => " wait INTERVAL \
+", priority => $5" INT4 ", session => $6" BOOL
+
 #define ACQUIRE_ARGUMENTS(wait) \
-"key => $1" TEXT ", ttl => $2" INTERVAL ", owner => $3" TEXT ", value => $4" TEXT \
-", wait => " wait INTERVAL ", priority => $5" INT4 ", cleanup => $6" INTERVAL \
-", force => $7" BOOL ", session => $8" BOOL
+"key => $1" TEXT TERMS(wait) ", slots => $7" INT4 ", cleanup => $8" INTERVAL \
+", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL
 
 const char	dlock_sql_try[] = "SELECT @.dlock_acquire(" ACQUIRE_ARGUMENTS("'0'") ")";
 
-/* lock_timeout would end the wait; arguments are computed before it begins */
 const char	dlock_sql_wait[] =
-"CALL @.dlock_lock(" ACQUIRE_ARGUMENTS("CASE WHEN pg_catalog.set_config('lock_timeout', '0', true)"
-									   " IS NOT NULL THEN $9" INTERVAL " END")
-", version => NULL" INT8 ")";
+"CALL @.dlock_lock(" ACQUIRE_ARGUMENTS(WAITS("13")) ", version => NULL" INT8 ")";
+
+/*
+ * Acquiring all: keys, TTL, owner, value, priority, session, all slots, and the
+ * wait, if there is one.  Returns a row for each key, or none if one is busy.
+ */
+#define ACQUIRE_ALL(wait) \
+"SELECT u.i, u.v FROM ROWS FROM (pg_catalog.unnest(@.dlock_acquire_all(" \
+"keys => $1" TEXT "[]" TERMS(wait) ", slots => $7" INT4 "[])))" \
+" WITH ORDINALITY AS u(v, i)"
+
+const char	dlock_sql_try_all[] = ACQUIRE_ALL("'0'");
+const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("8"));
 
 /*
  * One grant: key, version, owner, and for a refresh its TTL
@@ -114,17 +131,32 @@ const char	dlock_sql_check[] = "SELECT @.dlock_check(" NAMED ")";
 /* the new expiry */
 const char	dlock_sql_refresh_key[] = "SELECT " EPOCH_MS(REFRESH);
 
+/* how long it lasts from now on, which is its TTL, and its slots */
+const char	dlock_sql_adopt[] =
+"SELECT " EPOCH_MS(REFRESH MINUS NOW) ","
+" (SELECT l.slots FROM @.dlock_locks l WHERE l.key" EQUALS "$1" TEXT " AND l.version" EQUALS "$2" INT8 ")";
+
 /* whether it was refreshed, and its state */
 const char	dlock_sql_refresh[] =
-"SELECT " REFRESH " IS NOT NULL,"
-" @.dlock_check(key => $1" TEXT ", version => $2" INT8 ", owner => NULL" TEXT ")";
+"SELECT " REFRESH " IS NOT NULL, @.dlock_check(" NAMED ")";
 
-/* key, reason */
+/* key, reason, version */
 const char	dlock_sql_force_release[] =
-"SELECT @.dlock_force_release(key => $1" TEXT ", reason => $2" TEXT ")";
+"SELECT @.dlock_force_release(key => $1" TEXT ", reason => $2" TEXT ", version => $3" INT8 ")";
 
 /*
- * Renewal: keys, versions, which of them to refresh, lock_timeout.
+ * Several grants: keys, versions, owners.  The version alone names a grant, but
+ * the server finds the place of an owner directly.
+ */
+#define GRANTS \
+"pg_catalog.unnest($1" TEXT "[]), pg_catalog.unnest($2" INT8 "[]), pg_catalog.unnest($3" TEXT "[])"
+
+const char	dlock_sql_release_all[] =
+"SELECT u.i, @.dlock_release(key => u.k, version => u.v, owner => u.o)"
+" FROM ROWS FROM (" GRANTS ") WITH ORDINALITY AS u(k, v, o, i)";
+
+/*
+ * Renewal: the grants, which of them to refresh, lock_timeout.
  *
  * Refreshes those that are to be renewed, then checks all.  A row that an open
  * transaction is using would keep the others waiting, so lock_timeout limits
@@ -137,11 +169,11 @@ const char	dlock_sql_renew[] =
 " FROM @.dlock_locks l WHERE l.key" EQUALS "x.k AND l.version" EQUALS "x.v) END"
 " FROM (SELECT u.i, u.k, u.v,"
 " CASE WHEN u.r THEN @.dlock_refresh(key => u.k, version => u.v,"
-" ttl => NULL" INTERVAL ", owner => NULL" TEXT ") IS NOT NULL END AS refreshed,"
-" @.dlock_check(key => u.k, version => u.v, owner => NULL" TEXT ") AS state"
-" FROM (SELECT pg_catalog.set_config('lock_timeout', $4" TEXT ", true) OFFSET 0) AS s(t),"
-" ROWS FROM (pg_catalog.unnest($1" TEXT "[]), pg_catalog.unnest($2" INT8 "[]),"
-" pg_catalog.unnest($3" BOOL "[])) WITH ORDINALITY AS u(k, v, r, i)"
+" ttl => NULL" INTERVAL ", owner => u.o) IS NOT NULL END AS refreshed,"
+" @.dlock_check(key => u.k, version => u.v, owner => u.o) AS state"
+" FROM (SELECT pg_catalog.set_config('lock_timeout', $5" TEXT ", true) OFFSET 0) AS s(t),"
+" ROWS FROM (" GRANTS ", pg_catalog.unnest($4" BOOL "[]))"
+" WITH ORDINALITY AS u(k, v, o, r, i)"
 " WHERE s.t IS NOT NULL OFFSET 0) AS x";
 
 /* keys, owners */
@@ -159,7 +191,7 @@ EPOCH_MS("l.acquired_at") ", " EPOCH_MS("l.refreshed_at") ", " EPOCH_MS("l.expir
 EPOCH_MS("l.remaining") ", " EPOCH_MS("l.ttl") ", l.pid, l.requestor_priority IS NOT NULL, " \
 "l.requestor_owner, l.requestor_priority, " \
 EPOCH_MS("l.requestor_since") ", " EPOCH_MS("l.requestor_deadline") ", " \
-"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 ")" \
+"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 "), l.slots" \
 " FROM @.dlock_locks l"
 
 /* key; its grants, the oldest first */
@@ -173,7 +205,7 @@ const char	dlock_sql_list[] = INFO_COLUMNS
 const char	dlock_sql_waiters[] =
 "SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "
 EPOCH_MS("w.since") ", " EPOCH_MS("w.until") ", "
-"GREATEST(" EPOCH_MS(NOW MINUS "w.since") ", 0" INT8 ")"
+"GREATEST(" EPOCH_MS(NOW MINUS "w.since") ", 0" INT8 "), w.slots"
 " FROM @.dlock_waiters w WHERE $1" TEXT " IS NULL OR w.key" IS_LIKE "$1" TEXT
 " ORDER BY w.key COLLATE pg_catalog.\"C\", w.position NULLS LAST, w.since, w.pid LIMIT $2" INT8;
 

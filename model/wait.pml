@@ -9,6 +9,9 @@
  * out, so a waiter that sleeps is woken or sleeps forever, which Spin reports as
  * an invalid end state.
  *
+ * With SHARED, the waiters ask for shared locks, and their transactions, once
+ * granted, stay open forever.
+ *
  * The guard to remove (at most one)
  *
  *	NO_RECHECK			sleep after entering the queue, without looking again
@@ -17,20 +20,22 @@
  *	NO_WAKE_AT_ABORT	only a commit wakes
  *	NO_WOKEN_FLAG		only the latch says that a waiter was woken
  *	NO_PASS_ON			a waiter that leaves without the lock wakes nobody
+ *	KEEP_TURN			a shared waiter that gets the lock does not wake the next
  *	OVERTAKE			a newcomer does not look into the queue
  */
 #define WAITERS	2
 #define NONE	WAITERS
 
 bool unlocked;					/* the row, as a dirty snapshot shows it */
+byte sharers;					/* places that are taken */
 byte queue[WAITERS];			/* in the order of service */
 byte nwaiters;
 bool woken[WAITERS];
 bool latch[WAITERS];
 
 bool overtaken;
-bool two_inside;
-byte inside;
+bool two_inside;				/* an exclusive grant beside another */
+byte inside;					/* exclusive grants */
 
 /* dlock_wait_wake(), under the lock of the bucket */
 inline wake_first() {
@@ -80,7 +85,7 @@ inline end_transaction() {
 inline try(may, got) {
 	atomic {
 		if
-		:: may && unlocked ->
+		:: may && unlocked && sharers == 0 ->
 			unlocked = false;
 			got = true;
 			inside++;
@@ -90,6 +95,32 @@ inline try(may, got) {
 		fi
 	}
 }
+
+/* Take a place; nobody else's keeps us from it. */
+inline try_shared(may, got) {
+	atomic {
+		if
+		:: may && unlocked ->
+			sharers++;
+			got = true;
+			two_inside = inside > 0;
+			assert(!two_inside)
+		:: else
+		fi
+	}
+}
+
+#ifdef SHARED
+#define TRY(may, got)	try_shared(may, got)
+#else
+#define TRY(may, got)	try(may, got)
+#endif
+
+#if defined(SHARED) && !defined(KEEP_TURN)
+#define passes_on(granted)	true
+#else
+#define passes_on(granted)	(!granted)
+#endif
 
 inline enter(w) {
 	atomic {
@@ -110,7 +141,7 @@ inline leave(w, granted) {
 			queue[1] = NONE;
 #ifndef NO_PASS_ON
 			if
-			:: !granted -> wake_first()
+			:: passes_on(granted) -> wake_first()
 			:: else
 			fi
 #endif
@@ -150,7 +181,7 @@ proctype Waiter(byte w) {
 
 	/* the first try, which has no place in the queue */
 	behind = nwaiters > 0;
-	try(!behind, got);
+	TRY(!behind, got);
 	if
 	:: got -> goto inside_it
 	:: else
@@ -168,7 +199,7 @@ again:
 	rearm(w, behind);
 #endif
 	check_for_interrupts(w);
-	try(!behind, got);
+	TRY(!behind, got);
 	if
 	:: got -> leave(w, true); goto inside_it
 	:: else
@@ -193,8 +224,10 @@ asleep:
 	fi;
 
 inside_it:
+#ifndef SHARED
 	inside--;
 	end_transaction();
+#endif
 gone:
 	skip
 }

@@ -111,7 +111,7 @@ copy_tree() {
 	mkdir "$1"
 	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' --exclude=./client/cli/dlock --exclude=./torture/check --exclude=./torture/client --exclude=./torture/links --exclude=libdlock.a --exclude='libdlock.so*' \
 		--exclude=./results --exclude=./output_iso --exclude=./tmp_check \
-		--exclude=./tmp_check_iso --exclude=./log --exclude=./build . |
+		--exclude=./tmp_check_iso --exclude=./log --exclude=./build --exclude='./dlock-*.zip' . |
 		tar -C "$1" -xf - --no-same-owner
 	give "$1"
 }
@@ -130,7 +130,7 @@ copy_postgres() {
 		done
 	done
 
-	pg=$work/pg
+	pg=$work/${pg_name:-pg}
 	dir=$("$from" --bindir)
 	bindir=$pg${dir#"$prefix"}
 	mkdir -p "$bindir"
@@ -170,7 +170,7 @@ tap() {
 		PERL5LIB="$pgxs/src/test/perl:$1" \
 		PG_REGRESS="$pgxs/src/test/regress/pg_regress" \
 		TESTDIR="$work/tap" TESTDATADIR="$work/tap/tmp_check" \
-		TESTLOGDIR="$work/tap/tmp_check/log" \
+		TESTLOGDIR="$work/tap/tmp_check/log" DLOCK_OLD_BINDIR="${old_bindir:-}" \
 		perl scripts/tap "${@:2}"
 }
 

@@ -9,13 +9,26 @@
  * If a process is not in our queue, PostgreSQL's lock manager is asked whether
  * it waits there.
  *
+ * Several processes may keep a waiter from a key, and it need not be necessary
+ * that all of them go on: one of several places is free as soon as one of the
+ * holders is.  So we do not just follow who waits for whom.  All processes that
+ * we wait for, directly or not, count as stuck at first.  Then those are taken
+ * out that wait for nothing, or for enough processes that are not stuck, until
+ * there are no more.  What is left never goes on by itself.  It is our deadlock
+ * if there is a circle in it that we are part of.  Otherwise we merely wait for
+ * processes that have a deadlock, and one of these finds it.
+ *
+ * A waiter that nobody keeps from the key, but that is not the first in line,
+ * waits for the first one.  Two readers fit beside each other, but not if a
+ * writer waits between them.
+ *
  * What a waiter has published was true when it last looked, and not every
- * change wakes it.  So a circle is only a suspicion, and the waiters in it are
- * woken to look again.  The circle is confirmed if it still exists in what they
- * have seen since, and nobody has changed those keys after that.  The process
- * that confirms it gets the error.  Only one check runs at a time, and that
- * process withdraws what it has published, so the other processes find no circle
- * any more.
+ * change wakes it.  So a circle is only a suspicion, and those that are stuck
+ * are woken to look again.  The circle is confirmed if it still exists in what
+ * they have seen since, and nobody has changed those keys after that.  The
+ * process that confirms it gets the error.  Only one check runs at a time, and
+ * that process withdraws what it has published, so the other processes find no
+ * circle any more.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,38 +38,39 @@
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "storage/lock.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/memutils.h"
 
 #include "deadlock.h"
 #include "lwlocks.h"
 #include "wait.h"
 
-/* What is known about a process. */
-typedef struct Visited
+/* A process that waits, or that another one waits for. */
+typedef struct Process
 {
 	int			pid;
-	bool		is_stuck;		/* false also while we are looking at it */
-} Visited;
+	DlockWaiter *waiter;		/* NULL: not in our queue */
+	struct Process *first;		/* the first in line, if that is another one */
+	List	  **blockers;		/* for each: the processes that may be it */
+	int			nblockers;
+	bool		is_stuck;
+	struct Process *reached_from;	/* on a way from us */
+} Process;
 
 typedef struct Search
 {
 	DlockWaiter *waiters;		/* as they were at one moment */
 	int			nwaiters;
 	int64		believe_since;	/* what was seen before that does not count */
-	Visited    *visited;
-	int			nvisited;
-	StringInfoData path;		/* the circle, last step first */
-	int			nsuspects;
-	int		   *suspects;		/* pids in the circle */
+	List	   *processes;		/* we are the first one */
 } Search;
 
-static bool is_stuck(Search *search, int pid);
-
 static DlockWaiter *
-find_waiter(Search *search, int pid)
+find_waiter(const Search *search, int pid)
 {
 	for (int i = 0; i < search->nwaiters; i++)
 		if (search->waiters[i].pid == pid)
@@ -64,119 +78,236 @@ find_waiter(Search *search, int pid)
 	return NULL;
 }
 
-static void
-add_step(Search *search, int pid, const char *what, int blocker)
+/* The waiter that has the turn for the key that this one waits for. */
+static const DlockWaiter *
+first_in_line(const Search *search, const DlockWaiter *waiter)
 {
-	StringInfoData step;
-
-	initStringInfo(&step);
-	appendStringInfo(&step, "Process %d waits for %s, blocked by process %d.",
-					 pid, what, blocker);
-	if (search->path.len > 0)
-		appendStringInfo(&step, "\n%s", search->path.data);
-	search->path = step;
-	search->suspects[search->nsuspects++] = pid;
-}
-
-/* The process that makes this blocker stuck, or 0. */
-static int
-stuck_process(Search *search, const DlockWaiter *waiter,
-			  const DlockBlocker *blocker)
-{
-	if (blocker->pid != 0)
-		return is_stuck(search, blocker->pid) ? blocker->pid : 0;
-	if (blocker->owner == 0)
-		return 0;
-
+	/* the copies are in the order of their queue */
 	for (int i = 0; i < search->nwaiters; i++)
 	{
-		DlockWaiter *other = &search->waiters[i];
+		const DlockWaiter *other = &search->waiters[i];
 
 		if (other->kind == DLOCK_WAIT_TURN && other->dboid == waiter->dboid &&
-			other->role == blocker->role && other->owner_hash == blocker->owner &&
-			is_stuck(search, other->pid))
-			return other->pid;
+			other->hash == waiter->hash && strcmp(other->key, waiter->key) == 0)
+			return other;
 	}
-	return 0;
+	return waiter;
 }
 
-/*
- * A waiter is stuck if so many of its blockers are that the others are too few.
- * For a whole key that is any of them; for one of several places, which any of
- * the holders may free, it is all.
- */
-static bool
-is_waiter_stuck(Search *search, DlockWaiter *waiter)
+/* The process with this pid, which is added if it is new. */
+static Process *
+get_process(Search *search, int pid)
 {
-	int			nstuck = 0;
-	int			first = 0;
+	Process    *process;
+	ListCell   *lc;
+
+	foreach(lc, search->processes)
+	{
+		process = lfirst(lc);
+		if (process->pid == pid)
+			return process;
+	}
+	process = palloc0(sizeof(Process));
+	process->pid = pid;
+	process->waiter = find_waiter(search, pid);
+	search->processes = lappend(search->processes, process);
+	return process;
+}
+
+/* A blocker is a process, or whatever waits in the name of an owner. */
+static List *
+find_blocker(Search *search, const DlockWaiter *waiter, const DlockBlocker *blocker)
+{
+	List	   *processes = NIL;
+
+	if (blocker->pid != 0)
+		return list_make1(get_process(search, blocker->pid));
+	if (blocker->owner == 0)
+		return NIL;
+	for (int i = 0; i < search->nwaiters; i++)
+	{
+		const DlockWaiter *other = &search->waiters[i];
+
+		if (other->kind == DLOCK_WAIT_TURN && other->dboid == waiter->dboid &&
+			other->role == blocker->role && other->owner_hash == blocker->owner)
+			processes = lappend(processes, get_process(search, other->pid));
+	}
+	return processes;
+}
+
+/* What a process in our queue waits for. */
+static void
+find_blockers(Search *search, Process *process)
+{
+	DlockWaiter *waiter = process->waiter;
+	const DlockWaiter *first;
 
 	if (waiter->kind != DLOCK_WAIT_TURN)
-		return false;
+		return;
 	if (search->believe_since != 0 &&
 		(waiter->looked_at < search->believe_since ||
 		 pg_atomic_read_u32(&waiter->stale) != 0))
-		return false;
-	for (int i = 0; i < waiter->nblockers; i++)
-	{
-		int			process = stuck_process(search, waiter, &waiter->blockers[i]);
+		return;
 
-		if (process == 0)
-			continue;
-		if (first == 0)
-			first = process;
-		if (++nstuck > waiter->nblockers_all - waiter->must_end)
+	/* if anything else keeps it from the key, that comes first */
+	first = first_in_line(search, waiter);
+	if (waiter->must_end == 0 && first->pid != waiter->pid)
+		process->first = get_process(search, first->pid);
+	process->blockers = palloc0((waiter->nblockers + 1) * sizeof(List *));
+	process->nblockers = waiter->nblockers;
+	for (int i = 0; i < waiter->nblockers; i++)
+		process->blockers[i] = find_blocker(search, waiter, &waiter->blockers[i]);
+	process->is_stuck = true;
+}
+
+/* What a process that is not in our queue waits for. */
+static void
+find_lock_blockers(Search *search, Process *process)
+{
+	ArrayType  *array;
+	Datum	   *pids;
+	int			npids;
+
+	array = DatumGetArrayTypeP(OidFunctionCall1(F_PG_BLOCKING_PIDS,
+												Int32GetDatum(process->pid)));
+	deconstruct_array(array, INT4OID, sizeof(int32), true, TYPALIGN_INT,
+					  &pids, NULL, &npids);
+	process->blockers = palloc0((npids + 1) * sizeof(List *));
+	for (int i = 0; i < npids; i++)
+		if (DatumGetInt32(pids[i]) != 0)
+			process->blockers[process->nblockers++] =
+				list_make1(get_process(search, DatumGetInt32(pids[i])));
+	process->is_stuck = process->nblockers > 0;
+}
+
+static bool
+is_any_stuck(const List *processes)
+{
+	ListCell   *lc;
+
+	foreach(lc, processes)
+		if (((Process *) lfirst(lc))->is_stuck)
+		return true;
+	return false;
+}
+
+/*
+ * Is this process stuck, given those that are?  For a whole key, or for a lock
+ * of PostgreSQL, any blocker is enough; for one of several places it takes so
+ * many that the others are too few.
+ */
+static bool
+is_stuck(const Process *process)
+{
+	int			allowed = 0;
+	int			nstuck = 0;
+
+	if (process->first != NULL && process->first->is_stuck)
+		return true;
+	if (process->waiter != NULL)
+		allowed = process->waiter->nblockers_all - process->waiter->must_end;
+	for (int i = 0; i < process->nblockers; i++)
+		if (is_any_stuck(process->blockers[i]))
+			nstuck++;
+	return nstuck > allowed;
+}
+
+/* Find out who is stuck. */
+static void
+find_stuck(Search *search)
+{
+	ListCell   *lc;
+	bool		changed;
+
+	/* the list grows while we go through it */
+	for (int i = 0; i < list_length(search->processes); i++)
+	{
+		Process    *process = list_nth(search->processes, i);
+
+		if (process->waiter != NULL)
+			find_blockers(search, process);
+		else
+			find_lock_blockers(search, process);
+	}
+
+	do
+	{
+		changed = false;
+		foreach(lc, search->processes)
 		{
-			add_step(search, waiter->pid, psprintf("lock \"%s\"", waiter->key), first);
-			return true;
+			Process    *process = lfirst(lc);
+
+			if (process->is_stuck && !is_stuck(process))
+			{
+				process->is_stuck = false;
+				changed = true;
+			}
 		}
+	} while (changed);
+}
+
+/* Take a step on the way back to us.  True: that was the last one. */
+static bool
+reach(Process *us, Process *from, Process *process, List **reached)
+{
+	if (!process->is_stuck || (process != us && process->reached_from != NULL))
+		return false;
+	process->reached_from = from;
+	*reached = lappend(*reached, process);
+	return process == us;
+}
+
+/* A shortest circle from us to us, all of it stuck. */
+static bool
+find_circle(Process *us)
+{
+	List	   *reached = list_make1(us);
+
+	/* the list grows while we go through it */
+	for (int i = 0; i < list_length(reached); i++)
+	{
+		Process    *process = list_nth(reached, i);
+
+		for (int j = 0; j < process->nblockers; j++)
+		{
+			ListCell   *lc;
+
+			foreach(lc, process->blockers[j])
+				if (reach(us, process, lfirst(lc), &reached))
+				return true;
+		}
+		if (process->first != NULL && reach(us, process, process->first, &reached))
+			return true;
 	}
 	return false;
 }
 
-/* A process that waits for something other than our locks. */
-static bool
-is_process_stuck(Search *search, int pid)
+/* The circle in words, beginning with us. */
+static char *
+describe_circle(const Process *us)
 {
-	ArrayType  *blockers;
-	Datum	   *pids;
-	int			npids;
+	const Process *process = us;
+	StringInfoData path;
 
-	blockers = DatumGetArrayTypeP(OidFunctionCall1(F_PG_BLOCKING_PIDS,
-												   Int32GetDatum(pid)));
-	deconstruct_array(blockers, INT4OID, sizeof(int32), true, TYPALIGN_INT,
-					  &pids, NULL, &npids);
-	for (int i = 0; i < npids; i++)
-		if (DatumGetInt32(pids[i]) != 0 && is_stuck(search, DatumGetInt32(pids[i])))
-		{
-			add_step(search, pid, "a PostgreSQL lock", DatumGetInt32(pids[i]));
-			return true;
-		}
-	return false;
-}
+	initStringInfo(&path);
+	do
+	{
+		const Process *from = process->reached_from;
+		StringInfoData step;
 
-/* Does the process wait for us, directly or not? */
-static bool
-is_stuck(Search *search, int pid)
-{
-	DlockWaiter *waiter;
-	Visited    *visited;
-
-	if (pid == MyProcPid)
-		return true;
-	for (int i = 0; i < search->nvisited; i++)
-		if (search->visited[i].pid == pid)
-			return search->visited[i].is_stuck;
-	if (search->nvisited == MaxBackends)
-		return false;
-	visited = &search->visited[search->nvisited++];
-	visited->pid = pid;
-	visited->is_stuck = false;
-
-	waiter = find_waiter(search, pid);
-	visited->is_stuck = waiter != NULL ?
-		is_waiter_stuck(search, waiter) : is_process_stuck(search, pid);
-	return visited->is_stuck;
+		initStringInfo(&step);
+		appendStringInfo(&step, "Process %d waits for %s, blocked by process %d.",
+						 from->pid,
+						 from->waiter != NULL ?
+						 psprintf("lock \"%s\"", from->waiter->key) :
+						 "a PostgreSQL lock",
+						 process->pid);
+		if (path.len > 0)
+			appendStringInfo(&step, "\n%s", path.data);
+		path = step;
+		process = from;
+	} while (process != us);
+	return path.data;
 }
 
 /*
@@ -187,18 +318,21 @@ is_stuck(Search *search, int pid)
 void
 dlock_deadlock_check(int64 believe_since, bool *suspected)
 {
-	Search		search;
-	DlockWaiter *self;
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(caller, "dlock deadlock check",
+												  ALLOCSET_DEFAULT_SIZES);
+	Search		search = {0};
+	Process    *us;
+	ListCell   *lc;
 
-	memset(&search, 0, sizeof(search));
+	MemoryContextSwitchTo(context);
 	search.believe_since = believe_since;
-	search.visited = palloc(MaxBackends * sizeof(Visited));
-	search.suspects = palloc((MaxBackends + 1) * sizeof(int));
 
 	LWLockAcquire(dlock_lwlock_deadlock(), LW_EXCLUSIVE);
 	search.waiters = dlock_wait_copy_all(&search.nwaiters);
-	self = find_waiter(&search, MyProcPid);
-	*suspected = self != NULL && is_waiter_stuck(&search, self);
+	us = get_process(&search, MyProcPid);
+	find_stuck(&search);
+	*suspected = us->is_stuck && find_circle(us);
 	if (*suspected && believe_since != 0)
 		dlock_wait_withdraw();
 	LWLockRelease(dlock_lwlock_deadlock());
@@ -207,14 +341,17 @@ dlock_deadlock_check(int64 believe_since, bool *suspected)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
 				 errmsg("deadlock detected"),
-				 errdetail("%s", search.path.data),
+				 errdetail("%s", describe_circle(us)),
 				 errhint("If you need several locks, always acquire them in the same order.")));
 
-	for (int i = 0; i < search.nsuspects; i++)
-		if (search.suspects[i] != MyProcPid)
-			dlock_wait_wake_pid(search.suspects[i]);
+	if (*suspected)
+		foreach(lc, search.processes)
+	{
+		const Process *process = lfirst(lc);
 
-	pfree(search.waiters);
-	pfree(search.suspects);
-	pfree(search.visited);
+		if (process->is_stuck && process->waiter != NULL && process != us)
+			dlock_wait_wake_pid(process->pid);
+	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
 }

@@ -96,7 +96,6 @@ granted(DlockTry *try, const DlockGrant *grant)
  * The other rows that end when this is granted
  */
 
-
 static DlockLocked
 lock_row(DlockTry *try, int i)
 {
@@ -306,64 +305,97 @@ dlock_grant_head(DlockTry *try, DlockVerdict verdict)
 	return true;
 }
 
+/* Load what drawing a version needs. */
+static void
+load_version(DlockTry *try)
+{
+	uint64		seen;
+
+	do
+	{
+		seen = SharedInvalidMessageCounter;
+		dlock_version_load(&try->store);
+	} while (seen != SharedInvalidMessageCounter);
+}
+
 /*
- * Put a grant into a place: the row that verdict.row names and that we have
- * locked, or a new one.  Its version is drawn here if it has none.  False: look
- * again.
+ * Is what the decision was based on unchanged?  A grant that moves has the key
+ * for itself, so nothing can have changed.  The partition lock is held.
  */
 static bool
-put_in_place(DlockTry *try, int taken, DlockGrant *grant, bool claims_count)
+is_unchanged(const DlockTry *try, const DlockGrant *grant)
 {
-	const DlockRequest *request = try->request;
+	return grant->version != 0 ||
+		dlock_places_unchanged(try->key, &try->claims, true,
+							   try->request->slots != DLOCK_SHARED);
+}
+
+/* The place is ours: draw the version, unless the grant moves. */
+static void
+draw_version(const DlockTry *try, DlockGrant *grant)
+{
+	if (grant->version == 0)
+		fill_grant(grant, try->request, dlock_version_next(&try->store),
+				   dlock_clock_now());
+}
+
+/*
+ * Put a grant into the row that its owner had before and that we have locked.
+ * The lock shows others that it is taken.  False: look again.
+ */
+static bool
+take_old_place(DlockTry *try, int taken, DlockGrant *grant)
+{
 	LWLock	   *partition = dlock_lwlock_partition(try->key->hash);
-	bool		draws = grant->version == 0;
+	bool		is_ours;
+
+	load_version(try);
+	LWLockAcquire(partition, LW_EXCLUSIVE);
+	is_ours = is_unchanged(try, grant);
+	if (is_ours)
+	{
+		draw_version(try, grant);
+		dlock_places_claim_place(try->key);
+	}
+	LWLockRelease(partition);
+	if (is_ours)
+		dlock_write_grant(&try->store, try->key, try->request->slot,
+						  &try->found->rows[taken], grant);
+	return is_ours;
+}
+
+/* Put a grant into a new row.  False: look again. */
+static bool
+add_place(DlockTry *try, DlockGrant *grant)
+{
+	int64		slot = try->request->slot;
 	DlockInsertion insertion;
 	DlockRow	row;
-	bool		is_free;
 
-	if (taken == DLOCK_NO_ROW)
-	{
-		dlock_write_prepare_insert(&insertion, &try->store, try->key,
-								   request->slot, grant);
-		begin_insert(try, &insertion);
-	}
-	else
-		LWLockAcquire(partition, LW_EXCLUSIVE);
-
-	is_free = !claims_count ||
-		dlock_places_unchanged(try->key, &try->claims, true,
-							   request->slots != DLOCK_SHARED);
-	if (taken != DLOCK_NO_ROW)
-	{
-		/* the lock on the row shows that it is taken */
-		if (is_free)
-			dlock_places_claim_place(try->key);
-		LWLockRelease(partition);
-		if (!is_free)
-			return false;
-		if (draws)
-			fill_grant(grant, request, dlock_version_next(&try->store),
-					   dlock_clock_now());
-		dlock_write_grant(&try->store, try->key, request->slot,
-						  &try->found->rows[taken], grant);
-		return true;
-	}
-
-	if (!is_free ||
-		(request->slot != DLOCK_HEAD && dlock_write_is_there(&insertion)))
+	/* without an owner the slot is the version, which is not known yet */
+	dlock_write_prepare_insert(&insertion, &try->store, try->key,
+							   slot != DLOCK_HEAD ? slot : 1, grant);
+	begin_insert(try, &insertion);
+	if (!is_unchanged(try, grant) ||
+		(slot != DLOCK_HEAD && dlock_write_is_there(&insertion)))
 	{
 		dlock_write_cancel_insert(&insertion);
 		return false;
 	}
-	if (draws)
-		fill_grant(grant, request, dlock_version_next(&try->store),
-				   dlock_clock_now());
-	if (request->slot == DLOCK_HEAD)
+	draw_version(try, grant);
+	if (slot == DLOCK_HEAD)
 		insertion.slot = grant->version;
 	dlock_write_end_insert(&insertion, grant, &row);
 	if (!insertion.is_whole)
 		dlock_write_grant(&try->store, try->key, insertion.slot, &row, grant);
 	return true;
+}
+
+static bool
+put_in_place(DlockTry *try, int taken, DlockGrant *grant)
+{
+	return taken == DLOCK_NO_ROW ?
+		add_place(try, grant) : take_old_place(try, taken, grant);
 }
 
 /* A shared grant.  False: look again. */
@@ -380,7 +412,7 @@ dlock_grant_place(DlockTry *try, DlockVerdict verdict)
 		return give_up(try, locked, change);
 
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
-	if (!put_in_place(try, verdict.row, &grant, true))
+	if (!put_in_place(try, verdict.row, &grant))
 		return give_up(try, DLOCK_LOCK_CHANGED, change);
 	end_rows(try, verdict, grant.acquired_at);
 	granted(try, &grant);
@@ -410,7 +442,7 @@ dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change)
 
 	fill_grant(&grant, try->request, dlock_row_version(head->tuple), now);
 	grant.acquired_at = dlock_row_acquired_at(head->tuple);
-	if (!put_in_place(try, taken, &grant, false))
+	if (!put_in_place(try, taken, &grant))
 		return false;
 	dlock_write_free(&try->store, try->key, head, now, 0);
 	granted(try, &grant);

@@ -31,6 +31,13 @@
  */
 #include "postgres.h"
 
+/*
+ * libpq.h includes the headers of GSSAPI, which PostgreSQL's development
+ * packages do not bring.  FeBeWaitSet does not depend on them, and the layout of
+ * Port is the same without them (see libpq-be.h).
+ */
+#undef ENABLE_GSS
+
 #include "libpq/libpq.h"
 #include "miscadmin.h"
 #include "pgstat.h"

@@ -480,7 +480,7 @@ sub check_reference
 		   AND proname NOT LIKE '%\_shown'
 		 ORDER BY proname COLLATE "C"});
 	$there =~ s/ DEFAULT / = /g;
-	$there =~ s/::\w+//g;
+	$there =~ s/::\w+(?:\[\])?//g;
 	$there =~ s/\binteger\b/int/g;
 	$there =~ s/'00:00:00'/'0'/g;
 	$there =~ s/\bIN |\bOUT \w+ \w+(?:, )?//g;

@@ -35,7 +35,7 @@ foreach my $line (split /\n/, slurp_file("$folder/cases"))
 }
 
 # the list of cases has every switch that removes a guard
-foreach my $model ('dlock', 'wait')
+foreach my $model ('dlock', 'wait', 'places')
 {
 	my ($list) = slurp_file("$folder/$model.pml") =~ /^ \* The guard to remove.*?\n(.*?)^ \*\//ms
 	  or die "no list of guards in $model.pml";

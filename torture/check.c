@@ -131,6 +131,7 @@ main(int argc, char **argv)
 	check_keys();
 	check_answers();
 	check_unique();
+	check_whole();
 	if (history.complete)
 	{
 		check_register();

@@ -8,11 +8,14 @@
  *	  check_parse.c		one line
  *	  check_faults.c	when there was peace, and when commits may be lost
  *	  check_keys.c		key by key, the points in time at which something happens
- *	  check_lease.c		versions, vanish, revive
+ *	  check_lease.c		vanish, revive
+ *	  check_table.c		the leases of a key
+ *	  check_versions.c	versions
  *	  check_overlap.c	overlap
+ *	  check_places.c	slots, cooling, whole
  *	  check_wait.c		starve
  *	  check_register.c	fence, and the outcome of writes
- *	  check_final.c		outcome, leaks, and versions over all keys
+ *	  check_final.c		outcome, leaks
  *	  check_report.c	violations, and the report
  *
  * torture/README describes the format and the properties, and explains why each
@@ -56,6 +59,7 @@ typedef enum OpKind
 	OP_REFRESH,
 	OP_RELEASE,
 	OP_WRITE,
+	OP_CHECK,
 	OP_KINDS
 } OpKind;
 
@@ -64,6 +68,7 @@ typedef enum Outcome
 	OUT_OPEN,					/* no completion */
 	OUT_GRANTED,
 	OUT_BUSY,
+	OUT_HELD,
 	OUT_OK,
 	OUT_LOST,
 	OUT_RELEASED,
@@ -74,6 +79,10 @@ typedef enum Outcome
 	OUT_UNKNOWN,
 	OUTCOMES
 } Outcome;
+
+/* How many may hold the key: what was asked for. */
+#define READER 0
+#define EXCLUSIVE 1
 
 /* An operation: a call and its completion. */
 typedef struct Op
@@ -92,6 +101,11 @@ typedef struct Op
 	int32_t		ttl;			/* milliseconds */
 	int32_t		wait;			/* milliseconds, -1: without limit */
 	int32_t		priority;
+	int32_t		slots;			/* EXCLUSIVE, READER, or one of so many */
+	int32_t		at_least;		/* milliseconds */
+	int32_t		delay;			/* milliseconds */
+	uint32_t	with;			/* number of the first acquire of its group; of
+								 * a check: of the acquire before it; or 0 */
 	uint8_t		kind;
 	uint8_t		outcome;
 	bool		session;
@@ -310,10 +324,38 @@ typedef struct Belief
 	uint32_t	grant;
 	uint32_t	client;
 	bool		session;
+	bool		shared;
 } Belief;
 
 extern void check_overlap_add(const Belief *belief);
 extern void check_overlap(uint32_t key);
+
+/*
+ * check_places.c
+ */
+
+/* How long the server keeps a grant, at the least. */
+typedef struct Hold
+{
+	int64_t		version;
+	Time		end;			/* of the grant */
+	Time		busy;			/* of what it leaves behind */
+	uint32_t	grant;
+	uint32_t	release;		/* or NONE */
+	bool		shared;
+} Hold;
+
+extern void check_places_add(const Hold *hold);
+extern void check_places(uint32_t key);
+extern void check_whole(void);
+
+/*
+ * check_versions.c
+ */
+extern void check_versions_begin(void);
+extern void check_versions_called(uint32_t op);
+extern void check_versions_granted(uint32_t op, bool again);
+extern void check_unique(void);
 
 /* check_wait.c */
 extern void check_answers(void);
@@ -323,7 +365,6 @@ extern void check_register(void);
 
 /* check_final.c */
 extern void check_outcomes(void);
-extern void check_unique(void);
 extern void check_leaks(void);
 
 /*
@@ -339,6 +380,9 @@ typedef enum Property
 	OUTCOME,
 	STARVE,
 	LEAKS,
+	SLOTS,
+	COOLING,
+	WHOLE,
 	PROPERTIES
 } Property;
 

@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * check_lease.c
- *	  The leases of one key: versions in order, none that vanishes, none that
- *	  comes back; and what the clients believe, for check_overlap.c.
+ *	  The leases of one key: none vanishes, none comes back; and what the
+ *	  clients believe, for check_overlap.c, and how long the server keeps each,
+ *	  for check_places.c.
  *
  * A lease is known from the moment that its client was told of the grant.
  * From then on the server keeps it at least until "until": the TTL after the
@@ -14,45 +15,19 @@
  * The TTL may change.  While a refresh with a shorter TTL is under way, or if
  * its outcome is unknown, the shortest TTL counts.
  *
+ * The kind may change, too, if the same owner asks for another one.  From the
+ * call on, an exclusive lease that is to become a shared one counts as shared.
+ * A shared one that is to become exclusive gets a new version, so it counts as
+ * released, unless the answer is "busy".
+ *
  *-------------------------------------------------------------------------
  */
-#include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
+#include "check_lease.h"
 
-typedef struct Lease
-{
-	int64_t		version;
-	uint32_t	client;
-	uint32_t	grant;			/* the operation */
-	uint32_t	next;			/* of another client with this version */
+#define FORGET 60000000
 
-	Time		until;
-	uint32_t	last;			/* the operation that until comes from, */
-	Line		renewed;		/* or the note */
-	int32_t		ttl;			/* the shortest that may be in force */
-	int			pending;		/* renewals that have no answer yet */
-	uint32_t	alone;			/* the only one of them that can be in force */
-	bool		unknown;		/* there was one whose outcome is unknown */
-
-	bool		believes;
-	Time		believes_from;
-	Time		stopped;		/* when the client stopped believing, */
-	Line		stopped_line;	/* by a call or a note */
-
-	Time		released;		/* call of the first release that may count */
-	uint32_t	release;
-	Time		gone;			/* a client was told that it is over */
-	Line		gone_line;
-	bool		reported;
-} Lease;
-
-static Lease *leases;
-static uint32_t nleases;
-static uint32_t leases_room;
-static uint32_t *by_version;
-static uint32_t by_version_size;
 static uint32_t *current;		/* those that no later grant has ended */
 static uint32_t ncurrent;
 static uint32_t the_key;
@@ -60,63 +35,6 @@ static uint32_t the_key;
 /* what follows the current point */
 static const Point *following;
 static const Point *following_end;
-
-/* the highest version that was acknowledged: before "newest_at", and then */
-static uint32_t newest_before;
-static uint32_t newest;
-static Time newest_at;
-
-static uint32_t
-version_slot(int64_t version)
-{
-	uint64_t	h = (uint64_t) version * 0x9e3779b97f4a7c15ULL;
-	uint32_t	at = (uint32_t) (h >> 32) & (by_version_size - 1);
-
-	while (by_version[at] != NONE && leases[by_version[at]].version != version)
-		at = (at + 1) & (by_version_size - 1);
-	return at;
-}
-
-/* The client's lease of this version, or otherwise that of any client. */
-static Lease *
-find(int64_t version, uint32_t client)
-{
-	uint32_t	first = by_version[version_slot(version)];
-
-	for (uint32_t i = first; i != NONE; i = leases[i].next)
-		if (leases[i].client == client)
-			return &leases[i];
-	return first != NONE ? &leases[first] : NULL;
-}
-
-static void
-prepare(uint32_t key)
-{
-	uint32_t	grants = 0;
-
-	the_key = key;
-	for (uint32_t i = 0; i < history.keys[key].nops; i++)
-		grants += history.ops[history.by_key[history.keys[key].first + i]].outcome == OUT_GRANTED;
-	if (grants >= leases_room || leases == NULL)
-	{
-		free(leases);
-		free(current);
-		free(by_version);
-		leases_room = 1024;
-		while (grants >= leases_room)
-			leases_room *= 2;
-		leases = check_alloc(leases_room, sizeof(Lease));
-		current = check_alloc(leases_room, sizeof(uint32_t));
-		by_version = check_alloc((size_t) 2 * leases_room, sizeof(uint32_t));
-	}
-	by_version_size = 64;
-	while (by_version_size < 2 * grants)
-		by_version_size *= 2;
-	memset(by_version, 0xff, by_version_size * sizeof(uint32_t));
-	nleases = ncurrent = 0;
-	newest = newest_before = NONE;
-	newest_at = INT64_MIN;
-}
 
 /* Requests are repeated after lost answers, so without peace an error proves nothing. */
 static bool
@@ -159,6 +77,7 @@ add_belief(const Lease *lease, Time to)
 	belief.last = lease->last;
 	belief.renewed = lease->renewed;
 	belief.session = history.ops[lease->grant].session;
+	belief.shared = lease->shared;
 	check_overlap_add(&belief);
 }
 
@@ -193,11 +112,35 @@ keep_until(Lease *lease, Time at, Time until, uint32_t last, Line renewed)
  * Renewals
  */
 
+/* From now on others may share it. */
+static void
+becomes_shared(Lease *lease, Time at)
+{
+	if (lease->shared)
+		return;
+	if (lease->believes)
+	{
+		add_belief(lease, at);
+		lease->believes_from = at;
+	}
+	lease->shared = true;
+}
+
 static void
 renewal_called(Lease *lease, uint32_t i)
 {
 	const Op   *op = &history.ops[i];
 	Time		until = op->called + (Time) op->ttl * 1000;
+
+	if (op->kind == OP_ACQUIRE)
+	{
+		if (op->slots != EXCLUSIVE)
+			becomes_shared(lease, op->called);
+		if (op->at_least < lease->at_least)
+			lease->at_least = op->at_least;
+		if (op->delay < lease->delay)
+			lease->delay = op->delay;
+	}
 
 	lease->alone = lease->pending++ == 0 && !lease->unknown ? i : NONE;
 	if (op->ttl < lease->ttl)
@@ -327,57 +270,13 @@ is_there(Lease *lease, uint32_t i)
  * Grants
  */
 
-static uint32_t
-higher(uint32_t a, uint32_t b)
-{
-	if (a == NONE || b == NONE)
-		return a == NONE ? b : a;
-	return history.ops[a].version >= history.ops[b].version ? a : b;
-}
-
-/* Is its version higher than all that were acknowledged before it was asked for? */
-static void
-check_order(uint32_t i)
-{
-	Op		   *op = &history.ops[i];
-	const Op   *before;
-
-	if (op->scratch != NONE)
-	{
-		before = &history.ops[op->scratch];
-
-		/* a stale primary continues with its old versions, far behind */
-		if (before->version > op->version &&
-			!(before->version - op->version >= (int64_t) 1 << 31 &&
-			  check_may_be_lost(before->called, op->done)) &&
-			check_violation(VERSIONS, "Key %.*s was granted to client %lld with version %lld at %lld; client %lld"
-							" asked for it later, at %lld, and was granted the lower version %lld.",
-							KEY_ARGS(the_key), CLIENT(before), (long long) before->version,
-							(long long) before->done, CLIENT(op), (long long) op->called,
-							(long long) op->version))
-		{
-			check_show_op((uint32_t) op->scratch);
-			check_show_op(i);
-			check_violation_end();
-		}
-	}
-	if (op->done > newest_at)
-	{
-		newest_before = higher(newest_before, newest);
-		newest = i;
-		newest_at = op->done;
-	}
-	else
-		newest = higher(newest, i);
-}
-
 static bool
 is_dead(uint32_t client, Time at)
 {
 	return history.clients[client].killed <= at || history.clients[client].ended <= at;
 }
 
-/* A later version ends those before it. */
+/* A later version ends those before it, unless both are shared. */
 static void
 end_earlier(uint32_t i)
 {
@@ -393,8 +292,17 @@ end_earlier(uint32_t i)
 			current[n++] = current[j];
 			continue;
 		}
+		if (lease->shared && op->slots != EXCLUSIVE)
+		{
+			/* what ended long ago is of no interest any more */
+			if (lease->until > op->called - FORGET)
+				current[n++] = current[j];
+			continue;
+		}
 		/* if both believe, check_overlap.c reports it */
-		if (!lease->believes || is_dead(lease->client, op->done) ||
+		if (lease->release == i)
+			;					/* its own owner replaces it */
+		else if (!lease->believes || is_dead(lease->client, op->done) ||
 			is_dead(op->client, op->done) || op->done >= op->base + (Time) op->ttl * 1000)
 			vanished(lease, op->called, op->done, lease->until, i,
 					 "another client had been granted the key", 0);
@@ -409,10 +317,9 @@ static void
 granted(uint32_t i)
 {
 	const Op   *op = &history.ops[i];
-	Lease	   *lease = find(op->version, op->client);
-	uint32_t	slot;
+	Lease	   *lease = check_table_find(op->version, op->client);
 
-	check_order(i);
+	check_versions_granted(i, lease != NULL && lease->client == op->client && lease->shared);
 	if (lease != NULL && lease->client == op->client)
 	{
 		is_there(lease, i);
@@ -425,40 +332,50 @@ granted(uint32_t i)
 		return;
 	}
 	end_earlier(i);
-	slot = version_slot(op->version);
-	lease = &leases[nleases];
-	memset(lease, 0, sizeof(Lease));
-	lease->version = op->version;
-	lease->client = op->client;
+	lease = check_table_add(op->version, op->client);
 	lease->grant = i;
-	lease->next = by_version[slot];
 	lease->until = op->base + (Time) op->ttl * 1000;
 	lease->last = lease->alone = lease->release = NONE;
 	lease->ttl = op->ttl;
+	lease->shared = op->slots != EXCLUSIVE;
+	lease->at_least = op->at_least;
+	lease->delay = op->delay;
 	lease->believes = true;
 	lease->believes_from = op->done;
 	lease->released = lease->gone = lease->stopped = NEVER;
-	by_version[slot] = nleases;
-	current[ncurrent++] = nleases++;
+	check_grow(&current, ncurrent, sizeof(uint32_t));
+	current[ncurrent++] = nleases - 1;
 }
 
 /*
  * One point in time
  */
 
-/* An acquire that may renew the lock of its owner without an answer. */
+static void
+may_be_released(Lease *lease, uint32_t i)
+{
+	const Op   *op = &history.ops[i];
+
+	if (lease->client == op->client)
+		stop_believing(lease, op->called, op->call_line);
+	if (lease->released == NEVER)
+	{
+		lease->released = op->called;
+		lease->release = i;
+	}
+}
+
+/* An acquire that may renew or replace the lock of its owner without an answer. */
 static void
 acquire_called(uint32_t i)
 {
-	Op		   *op = &history.ops[i];
+	const Op   *op = &history.ops[i];
+	Lease	   *same = op->outcome == OUT_GRANTED ? check_table_find(op->version, op->client) : NULL;
 
-	op->scratch = op->called > newest_at ? higher(newest_before, newest) : newest_before;
-	if (op->outcome == OUT_GRANTED)
+	check_versions_called(i);
+	if (same != NULL && same->client == op->client)
 	{
-		Lease	   *lease = find(op->version, op->client);
-
-		if (lease != NULL && lease->client == op->client)
-			renewal_called(lease, i);
+		renewal_called(same, i);
 		return;
 	}
 	if (op->outcome == OUT_BUSY || !may_count(op))
@@ -467,7 +384,11 @@ acquire_called(uint32_t i)
 	{
 		Lease	   *lease = &leases[current[j]];
 
-		if (history.ops[lease->grant].owner == op->owner)
+		if (history.ops[lease->grant].owner != op->owner)
+			continue;
+		if (lease->shared && op->slots == EXCLUSIVE)
+			may_be_released(lease, i);
+		else if (op->outcome != OUT_GRANTED)
 		{
 			renewal_called(lease, i);
 			lease->unknown = true;
@@ -481,12 +402,14 @@ op_called(uint32_t i)
 	Op		   *op = &history.ops[i];
 	Lease	   *lease;
 
+	if (op->kind == OP_CHECK)
+		return;
 	if (op->kind == OP_ACQUIRE)
 	{
 		acquire_called(i);
 		return;
 	}
-	lease = find(op->version, op->client);
+	lease = check_table_find(op->version, op->client);
 	op->scratch = lease != NULL ? lease->until : INT64_MIN;
 	if (lease == NULL)
 		return;
@@ -502,20 +425,18 @@ op_called(uint32_t i)
 	}
 	if (op->kind != OP_RELEASE)
 		return;
-	if (lease->client == op->client)
+	if (may_count(op))
+		may_be_released(lease, i);
+	else if (lease->client == op->client)
 		stop_believing(lease, op->called, op->call_line);
-	if (may_count(op) && lease->released == NEVER)
-	{
-		lease->released = op->called;
-		lease->release = i;
-	}
 }
 
 static void
 op_done(uint32_t i)
 {
 	const Op   *op = &history.ops[i];
-	Lease	   *lease = op->kind == OP_ACQUIRE ? NULL : find(op->version, op->client);
+	bool		names = op->kind != OP_ACQUIRE && op->kind != OP_CHECK;
+	Lease	   *lease = names ? check_table_find(op->version, op->client) : NULL;
 
 	if (op->kind == OP_ACQUIRE && op->outcome == OUT_GRANTED)
 		granted(i);
@@ -557,7 +478,7 @@ op_done(uint32_t i)
 static void
 note_made(const Note *note)
 {
-	Lease	   *lease = find(note->version, note->client);
+	Lease	   *lease = check_table_find(note->version, note->client);
 
 	if (lease == NULL || lease->client != note->client)
 		return;
@@ -596,10 +517,34 @@ note_made(const Note *note)
 	}
 }
 
+/* How long the server keeps it, at the least, and the key busy after it. */
+static void
+add_hold(const Lease *lease)
+{
+	const Op   *op = &history.ops[lease->grant];
+	Time		least = op->called + (Time) lease->at_least * 1000;
+	Hold		hold;
+
+	hold.version = lease->version;
+	hold.grant = lease->grant;
+	hold.release = lease->release;
+	hold.shared = lease->shared;
+	hold.end = lease->released < lease->until ? lease->released : lease->until;
+	hold.busy = hold.end;
+	if (lease->released == NEVER && !op->session)
+		hold.busy += (Time) lease->delay * 1000;
+	if (least > hold.busy)
+		hold.busy = least;
+	check_places_add(&hold);
+}
+
 void
 check_lease(uint32_t key, const Point *points, uint32_t n)
 {
-	prepare(key);
+	the_key = key;
+	ncurrent = 0;
+	check_table_begin(key);
+	check_versions_begin();
 	following_end = points + n;
 	for (uint32_t i = 0; i < n; i++)
 	{
@@ -618,7 +563,11 @@ check_lease(uint32_t key, const Point *points, uint32_t n)
 		}
 	}
 	for (uint32_t i = 0; i < nleases; i++)
+	{
 		if (leases[i].believes)
 			add_belief(&leases[i], NEVER);
+		add_hold(&leases[i]);
+	}
 	check_overlap(key);
+	check_places(key);
 }

@@ -1,11 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * check_overlap.c
- *	  No two clients believe at the same time that they hold one key.
+ *	  No two clients believe at the same time that they hold one key, unless
+ *	  both share it.
  *
  * The beliefs of a key are read in order of their beginning.  Of the earlier
  * ones, only two need to be remembered: the one that lasts longest, and the one
- * of another grant that lasts longest.
+ * of another grant that lasts longest.  A belief in a shared lock is compared
+ * only with exclusive ones, so these are remembered separately, too.
  *
  *-------------------------------------------------------------------------
  */
@@ -98,12 +100,40 @@ violates(uint32_t key, const Belief *a, const Belief *b)
 	return true;
 }
 
+/* The beliefs that last longest, of two grants. */
+typedef struct Longest
+{
+	const Belief *first;
+	const Belief *other;
+} Longest;
+
+static const Belief *
+rival_of(const Longest *longest, const Belief *belief)
+{
+	return longest->first != NULL && same(longest->first, belief) ?
+		longest->other : longest->first;
+}
+
+static void
+remember(Longest *longest, const Belief *belief)
+{
+	if (longest->first == NULL || belief->to > longest->first->to)
+	{
+		if (longest->first != NULL && !same(longest->first, belief))
+			longest->other = longest->first;
+		longest->first = belief;
+	}
+	else if (!same(longest->first, belief) &&
+			 (longest->other == NULL || belief->to > longest->other->to))
+		longest->other = belief;
+}
+
 /* All beliefs of the key have been added. */
 void
 check_overlap(uint32_t key)
 {
-	const Belief *longest = NULL;
-	const Belief *other = NULL;
+	Longest		all = {NULL, NULL};
+	Longest		exclusive = {NULL, NULL};
 	const Belief *reported = NULL;
 
 	if (nbeliefs > 1)
@@ -111,21 +141,16 @@ check_overlap(uint32_t key)
 	for (uint32_t i = 0; i < nbeliefs; i++)
 	{
 		const Belief *belief = &beliefs[i];
-		const Belief *rival = longest != NULL && same(longest, belief) ? other : longest;
+		const Belief *rival = rival_of(belief->shared ? &exclusive : &all, belief);
 
 		/* report each pair once */
 		if (rival != NULL && rival->to > belief->from &&
 			!(reported != NULL && (same(reported, belief) || same(reported, rival))) &&
 			violates(key, rival, belief))
 			reported = belief;
-		if (longest == NULL || belief->to > longest->to)
-		{
-			if (longest != NULL && !same(longest, belief))
-				other = longest;
-			longest = belief;
-		}
-		else if (!same(longest, belief) && (other == NULL || belief->to > other->to))
-			other = belief;
+		remember(&all, belief);
+		if (!belief->shared)
+			remember(&exclusive, belief);
 	}
 	nbeliefs = 0;
 }

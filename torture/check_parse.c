@@ -15,10 +15,10 @@
 
 #define MAX_WORDS 32
 
-static const char *const kinds[OP_KINDS] = {NULL, "acquire", "refresh", "release", "write"};
+static const char *const kinds[OP_KINDS] = {NULL, "acquire", "refresh", "release", "write", "check"};
 
 static const char *const outcomes[OUTCOMES] = {
-	NULL, "granted", "busy", "ok", "lost", "released", "not_held",
+	NULL, "granted", "busy", "held", "ok", "lost", "released", "not_held",
 	"held_by_other", "fenced", "error", "unknown"
 };
 
@@ -31,6 +31,7 @@ static const int allowed[OP_KINDS] = {
 	ALWAYS | BIT(OUT_OK) | BIT(OUT_LOST),
 	ALWAYS | BIT(OUT_RELEASED) | BIT(OUT_NOT_HELD) | BIT(OUT_HELD_BY_OTHER),
 	ALWAYS | BIT(OUT_OK) | BIT(OUT_FENCED),
+	ALWAYS | BIT(OUT_HELD) | BIT(OUT_NOT_HELD) | BIT(OUT_HELD_BY_OTHER),
 };
 
 /* The line that is being read. */
@@ -206,6 +207,28 @@ find_op(int *kind)
 	return &history.ops[index];
 }
 
+/* What an acquire asks for. */
+static void
+parse_request(Op *op)
+{
+	int64_t		number = 0;
+
+	op->slots = EXCLUSIVE;
+	op->wait = (int32_t) need_number("wait", -1, INT32_MAX);
+	if (field_number("priority", 0, INT32_MAX, &number))
+		op->priority = (int32_t) number;
+	if (field_number("session", 0, 1, &number))
+		op->session = number == 1;
+	if (field_number("slots", READER, INT32_MAX, &number))
+		op->slots = (int32_t) number;
+	if (field_number("at_least", 0, INT32_MAX, &number))
+		op->at_least = (int32_t) number;
+	if (field_number("delay", 0, INT32_MAX, &number))
+		op->delay = (int32_t) number;
+	if (field_number("with", 1, NONE - 1, &number))
+		op->with = (uint32_t) number;
+}
+
 static void
 parse_call(void)
 {
@@ -213,10 +236,9 @@ parse_call(void)
 	Op		   *op = find_op(&kind);
 	Text		key = need("key");
 	Text		owner = {"", 0};
-	int64_t		number = 0;
 
 	only_fields(5);
-	if (kind == OP_ACQUIRE)
+	if (kind == OP_ACQUIRE || kind == OP_CHECK)
 		owner = need("owner");
 	if (bad || op == NULL)
 		return;
@@ -234,15 +256,12 @@ parse_call(void)
 	op->called = at;
 	op->call_line = line;
 	op->key = check_key_index(key);
-	if (kind == OP_ACQUIRE)
-	{
+	if (owner.len > 0)
 		op->owner = check_hash(op->key + 1, owner.at, owner.len);
-		op->wait = (int32_t) need_number("wait", -1, INT32_MAX);
-		if (field_number("priority", 0, INT32_MAX, &number))
-			op->priority = (int32_t) number;
-		if (field_number("session", 0, 1, &number))
-			op->session = number == 1;
-	}
+	if (kind == OP_ACQUIRE)
+		parse_request(op);
+	else if (kind == OP_CHECK)
+		op->with = (uint32_t) need_number("after", 1, NONE - 1);
 	else
 		op->version = need_number("version", 0, INT64_MAX);
 	if (kind == OP_ACQUIRE || kind == OP_REFRESH)

@@ -10,6 +10,9 @@
  * it, then either the token of that write is too old, or a later row has an
  * older token than that write.
  *
+ * Holders that share a lock write in any order.  A token of a shared grant is too
+ * old only if an exclusive one is newer.
+ *
  *-------------------------------------------------------------------------
  */
 #include <stdlib.h>
@@ -19,6 +22,8 @@
 
 static uint32_t *grants;		/* of a key, by their completion */
 static uint32_t ngrants;
+static int64_t *shared;			/* versions of the key that were shared, in order */
+static uint32_t nshared;
 
 static int
 compare_rows(const void *a, const void *b)
@@ -42,20 +47,45 @@ compare_grants(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+static int
+compare_versions(const void *a, const void *b)
+{
+	int64_t		x = *(const int64_t *) a;
+	int64_t		y = *(const int64_t *) b;
+
+	return x < y ? -1 : x > y;
+}
+
 static void
 find_grants(uint32_t key)
 {
 	const Key  *the_key = &history.keys[key];
 
-	ngrants = 0;
+	ngrants = nshared = 0;
 	for (uint32_t i = the_key->first; i < the_key->first + the_key->nops; i++)
-		if (history.ops[history.by_key[i]].outcome == OUT_GRANTED)
-		{
-			check_grow(&grants, ngrants, sizeof(uint32_t));
-			grants[ngrants++] = history.by_key[i];
-		}
+	{
+		const Op   *op = &history.ops[history.by_key[i]];
+
+		if (op->outcome != OUT_GRANTED)
+			continue;
+		check_grow(&grants, ngrants, sizeof(uint32_t));
+		grants[ngrants++] = history.by_key[i];
+		if (op->slots == EXCLUSIVE)
+			continue;
+		check_grow(&shared, nshared, sizeof(int64_t));
+		shared[nshared++] = op->version;
+	}
 	if (ngrants > 1)
 		qsort(grants, ngrants, sizeof(uint32_t), compare_grants);
+	if (nshared > 1)
+		qsort(shared, nshared, sizeof(int64_t), compare_versions);
+}
+
+static bool
+is_shared(int64_t version)
+{
+	return nshared > 0 &&
+		bsearch(&version, shared, nshared, sizeof(int64_t), compare_versions) != NULL;
 }
 
 /* Two rows of one key, and what is wrong with them. */
@@ -134,43 +164,88 @@ check_row(uint32_t i)
 	op->scratch = (int64_t) i + 1;
 }
 
+/* The newest of something: of all kinds, and of the exclusive ones. */
+typedef struct Newest
+{
+	uint32_t	any;
+	uint32_t	exclusive;
+} Newest;
+
+/* What a token must not be older than. */
+static uint32_t
+bound(const Newest *newest, int64_t token)
+{
+	return is_shared(token) ? newest->exclusive : newest->any;
+}
+
+/* The newest of the grants that were acknowledged before the time. */
+static void
+grants_before(Newest *newest, uint32_t *next, Time at)
+{
+	for (; *next < ngrants && history.ops[grants[*next]].done < at; (*next)++)
+	{
+		int64_t		version = history.ops[grants[*next]].version;
+
+		if (newest->any == NONE || version > history.ops[newest->any].version)
+			newest->any = grants[*next];
+		if (!is_shared(version) && (newest->exclusive == NONE ||
+									version > history.ops[newest->exclusive].version))
+			newest->exclusive = grants[*next];
+	}
+}
+
+/* The i'th row is in the order of the tokens, or has been reported. */
+static void
+accept_row(Newest *newest, uint32_t i, bool reported)
+{
+	int64_t		token = history.rows[i].token;
+
+	if (newest->any == NONE || reported || token >= history.rows[newest->any].token)
+		newest->any = i;
+	if (reported ||
+		(!is_shared(token) &&
+		 (newest->exclusive == NONE || token >= history.rows[newest->exclusive].token)))
+		newest->exclusive = i;
+}
+
 static void
 check_order(uint32_t first, uint32_t last)
 {
-	const Row  *before = NULL;
+	Newest		rows = {NONE, NONE};
+	Newest		granted = {NONE, NONE};
 	const Row  *called = NULL;	/* the one of those before called last */
-	uint32_t	newest = NONE;	/* grant before that call */
 	uint32_t	g = 0;
 
 	find_grants(history.rows[first].key);
 	for (uint32_t i = first; i < last; i++)
 	{
+		const Row  *before = i > first ? &history.rows[i - 1] : NULL;
 		const Row  *row = &history.rows[i];
 		const Op   *op = row->write != NONE ? &history.ops[row->write] : NULL;
 		int64_t		n = before != NULL ? before->n : 0;
+		uint32_t	newer = bound(&rows, row->token);
+		bool		is_old = newer != NONE && row->token < history.rows[newer].token;
 
 		if (row->n == n && before != NULL)
 			report_rows("there are two rows of this n", before, row, NONE);
 		else if (row->n != n + 1)
 			report_rows("rows before it are missing", before, row, NONE);
-		else if (before != NULL && row->token < before->token)
-			report_rows("the row before it has a newer token", before, row, NONE);
+		else if (is_old)
+			report_rows("a row before it has a newer token", &history.rows[newer], row, NONE);
 		else if (op != NULL && called != NULL && op->done < history.ops[called->write].called)
 			report_rows("it was complete before a write was called that is before it", called, row, NONE);
-		if (op != NULL && (called == NULL || op->called > history.ops[called->write].called))
-			called = row;
-		before = row;
-
-		if (called == NULL)
+		accept_row(&rows, i, is_old);
+		if (op == NULL || (called != NULL && op->called <= history.ops[called->write].called))
 			continue;
-		for (; g < ngrants && history.ops[grants[g]].done < history.ops[called->write].called; g++)
-			if (newest == NONE || history.ops[grants[g]].version > history.ops[newest].version)
-				newest = grants[g];
+		called = row;
+
 		/* what comes after a newer token has been reported above */
-		if (called == row && newest != NONE && row->token < history.ops[newest].version &&
-			!check_may_be_lost(history.ops[newest].called, op->done))
+		grants_before(&granted, &g, op->called);
+		newer = bound(&granted, row->token);
+		if (newer != NONE && row->token < history.ops[newer].version &&
+			!check_may_be_lost(history.ops[newer].called, op->done))
 			report_rows("a newer version had been granted and acknowledged before this write was called",
-						NULL, row, newest);
+						NULL, row, newer);
 	}
 }
 

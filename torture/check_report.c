@@ -18,13 +18,14 @@
 #define MAX_FAULTS 12
 
 static const char *const properties[PROPERTIES] = {
-	"overlap", "versions", "vanish", "revive", "fence", "outcome", "starve", "leaks"
+	"overlap", "versions", "vanish", "revive", "fence", "outcome", "starve", "leaks",
+	"slots", "cooling", "whole"
 };
 
-static const char *const kinds[OP_KINDS] = {NULL, "acquire", "refresh", "release", "write"};
+static const char *const kinds[OP_KINDS] = {NULL, "acquire", "refresh", "release", "write", "check"};
 
 static const char *const outcomes[OUTCOMES] = {
-	"open", "granted", "busy", "ok", "lost", "released", "not_held",
+	"open", "granted", "busy", "held", "ok", "lost", "released", "not_held",
 	"held_by_other", "fenced", "error", "unknown"
 };
 
@@ -144,6 +145,24 @@ check_violations(void)
 
 static uint64_t ops[OP_KINDS][OUTCOMES];
 
+/* what was granted; one grant may count several times */
+typedef enum Grants
+{
+	GRANTS_EXCLUSIVE,
+	GRANTS_READER,
+	GRANTS_PLACE,
+	GRANTS_GROUP,
+	GRANTS_AT_LEAST,
+	GRANTS_DELAY,
+	GRANTS
+} Grants;
+
+static const char *const grant_names[GRANTS] = {
+	"exclusive", "reader", "place", "group", "at_least", "delay"
+};
+
+static uint64_t grants[GRANTS];
+
 typedef struct Count
 {
 	Text		name;
@@ -154,12 +173,27 @@ static Count *faults;
 static uint32_t nfaults;
 
 static void
+count_grant(const Op *op)
+{
+	grants[op->slots == EXCLUSIVE ? GRANTS_EXCLUSIVE :
+		   op->slots == READER ? GRANTS_READER : GRANTS_PLACE]++;
+	grants[GRANTS_GROUP] += op->with != 0;
+	grants[GRANTS_AT_LEAST] += op->at_least != 0;
+	grants[GRANTS_DELAY] += op->delay != 0;
+}
+
+static void
 count(void)
 {
 	memset(ops, 0, sizeof(ops));
+	memset(grants, 0, sizeof(grants));
 	for (uint32_t i = 0; i < history.nops; i++)
 		if (history.ops[i].call_line != 0)
+		{
 			ops[history.ops[i].kind][history.ops[i].outcome]++;
+			if (history.ops[i].outcome == OUT_GRANTED)
+				count_grant(&history.ops[i]);
+		}
 	nfaults = 0;
 	for (uint32_t i = 0; i < history.nfaults; i++)
 	{
@@ -202,7 +236,10 @@ check_report(void)
 			}
 		printf("%s\n", comma[0] == ' ' ? " none" : "");
 	}
-	printf("faults:");
+	printf("grants:");
+	for (int i = 0; i < GRANTS; i++)
+		printf("%s %s %llu", i > 0 ? "," : "", grant_names[i], (unsigned long long) grants[i]);
+	printf("\nfaults:");
 	for (uint32_t i = 0; i < nfaults; i++)
 		printf("%s %.*s %llu", i > 0 ? "," : "", TEXT_ARGS(faults[i].name),
 			   (unsigned long long) faults[i].n);
@@ -239,6 +276,8 @@ check_write_summary(const char *path)
 			if (ops[i][j] > 0)
 				fprintf(file, "operations_%s_%s=%llu\n", kinds[i], outcomes[j],
 						(unsigned long long) ops[i][j]);
+	for (int i = 0; i < GRANTS; i++)
+		fprintf(file, "grants_%s=%llu\n", grant_names[i], (unsigned long long) grants[i]);
 	for (uint32_t i = 0; i < nfaults; i++)
 		fprintf(file, "faults_%.*s=%llu\n", TEXT_ARGS(faults[i].name),
 				(unsigned long long) faults[i].n);

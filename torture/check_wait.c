@@ -175,7 +175,7 @@ longest_lease(uint32_t key, Time from)
 	for (uint32_t i = 0; i < history.keys[key].nops; i++)
 	{
 		const Op   *op = &history.ops[history.by_key[history.keys[key].first + i]];
-		Time		ttl = (Time) op->ttl * 1000;
+		Time		ttl = ((Time) op->ttl + op->delay) * 1000;
 
 		if (ttl > longest)
 			longest = ttl;
@@ -250,7 +250,8 @@ check_wait(uint32_t key, const Point *points, uint32_t n)
 
 			if (op->kind == OP_ACQUIRE && points[i].what == POINT_DONE)
 				look_at_waiters(points[i].index);
-			else if (op->kind == OP_ACQUIRE && op->wait != 0)
+			/* one of a group waits for the others before it waits for this key */
+			else if (op->kind == OP_ACQUIRE && op->wait != 0 && op->with == 0)
 				wait_begins(points[i].index);
 			holds = points[i].what == POINT_DONE &&
 				(op->outcome == OUT_GRANTED || op->outcome == OUT_OK);

@@ -56,7 +56,8 @@ count_changes(Top *top, List *list)
 	for (i = 0; i < list->count; i++)
 	{
 		Entry	   *entry = &list->entries[i];
-		int64_t		version = newest_version(entry);
+		const dlock_info *shown = shown_grant(entry);
+		int64_t		version = shown != NULL ? shown->version : 0;
 		Seen		sought = {.key = (char *) entry->key};
 		const Seen *before = NULL;
 

@@ -110,6 +110,11 @@ lock_options(dlock_options *options, char **words, int n)
 	options->cleanup_ms = number(words, n, "cleanup", 0);
 	options->force = (int) number(words, n, "force", 0);
 	options->session = (int) number(words, n, "session", 0);
+	options->slots = (int32_t) number(words, n, "slots", 0);
+	options->at_least_ms = number(words, n, "at_least", 0);
+	options->delay_ms = number(words, n, "delay", 0);
+	options->lazy = (int) number(words, n, "lazy", 0);
+	options->reentrant = (int) number(words, n, "reentrant", 0);
 }
 
 static int
@@ -130,6 +135,14 @@ keep(dlock_lock *lock)
 			locks[i] = lock;
 			return;
 		}
+}
+
+dlock_lock *
+kept(const char *key)
+{
+	int			slot = slot_of(key);
+
+	return slot >= 0 ? locks[slot] : NULL;
 }
 
 /* A command and everything that it may use. */
@@ -219,7 +232,8 @@ granted(Line *line, dlock_status status)
 	if (line->lock != NULL)
 		MORE(line, "version=%lld ttl=%lld left=%lld owner=%s",
 			 (long long) dlock_version(line->lock), (long long) dlock_ttl_ms(line->lock),
-			 (long long) dlock_left_ms(line->lock), dlock_owner(line->lock));
+			 (long long) dlock_left_ms(line->lock),
+			 dlock_owner(line->lock) != NULL ? dlock_owner(line->lock) : "-");
 	return status;
 }
 
@@ -228,6 +242,13 @@ do_acquire(Line *line)
 {
 	return granted(line, dlock_acquire(handle, line->key, &line->options, &line->lock,
 									   &line->err));
+}
+
+static dlock_status
+do_adopt(Line *line)
+{
+	return granted(line, dlock_adopt(handle, line->key, line->version, line->owner,
+									 &line->options, &line->lock, &line->err));
 }
 
 static dlock_status
@@ -290,20 +311,6 @@ do_fork(Line *line)
  * Keys
  */
 
-static void
-show_info(const dlock_info *info, char *more, size_t size)
-{
-	snprintf(more, size,
-			 "key=%s version=%lld info_owner=%s role=%s value=%s state=%s priority=%d"
-			 " ttl=%lld remaining=%lld expires_in=%lld pid=%d requestor=%d/%s/%d/%d",
-			 info->key, (long long) info->version, info->owner ? info->owner : "-",
-			 info->role, info->value ? info->value : "-", info->state, (int) info->priority,
-			 (long long) info->ttl_ms, (long long) info->remaining_ms,
-			 (long long) (info->expires_at_ms - info->refreshed_at_ms), info->pid != 0,
-			 info->has_requestor, info->requestor_owner ? info->requestor_owner : "-",
-			 (int) info->requestor_priority, info->requestor_left_ms > 0);
-}
-
 static dlock_status
 shown(Line *line, dlock_status status, dlock_info *info)
 {
@@ -356,10 +363,10 @@ do_waiters(Line *line)
 
 	MORE(line, "count=%d", (int) count);
 	if (count > 0)
-		MORE(line, "count=%d first=%s pid=%d priority=%d position=%d watches=%d since=%d until=%d",
+		MORE(line, "count=%d first=%s pid=%d priority=%d position=%d watches=%d since=%d until=%d slots=%d",
 			 (int) count, waiters[0].key, waiters[0].pid != 0, (int) waiters[0].priority,
 			 (int) waiters[0].position, waiters[0].watches, waiters[0].since_ms > 0,
-			 waiters[0].until_ms > 0);
+			 waiters[0].until_ms > 0, (int) waiters[0].slots);
 	dlock_waiters_free(waiters, count);
 	return status;
 }
@@ -403,11 +410,42 @@ do_release_key(Line *line)
 static dlock_status
 do_force_release(Line *line)
 {
-	dlock_status status = dlock_force_release(handle, line->key, text_of(line, "reason"),
-											  line->timeout, &line->version, &line->err);
+	dlock_status status = dlock_force_release(handle, line->key, line->version,
+											  text_of(line, "reason"), line->timeout, &line->version, &line->err);
 
 	MORE(line, "version=%lld", (long long) line->version);
 	return status;
+}
+
+/*
+ * Several locks; see several.c.  Keys and slots are lists with commas.
+ */
+
+static dlock_status
+do_all(Line *line)
+{
+	return all(line->key, text_of(line, "slots"), &line->options, line->more,
+			   sizeof(line->more), &line->err);
+}
+
+static dlock_status
+do_release_all(Line *line)
+{
+	return release_all(line->key, line->timeout, &line->err);
+}
+
+static dlock_status
+do_infos(Line *line)
+{
+	return infos(line->key, line->more, sizeof(line->more), &line->err);
+}
+
+static dlock_status
+do_nest(Line *line)
+{
+	MORE(line, "bad=%lld", (long long) nest(number_of(line, "threads", 4),
+											number_of(line, "count", 0)));
+	return DLOCK_OK;
 }
 
 /*
@@ -471,6 +509,11 @@ static const struct
 	{"forget", false, do_forget},
 	{"ping", false, do_ping},
 	{"acquire", false, do_acquire},
+	{"adopt", false, do_adopt},
+	{"all", false, do_all},
+	{"release_all", false, do_release_all},
+	{"infos", false, do_infos},
+	{"nest", false, do_nest},
 	{"campaign", false, do_campaign},
 	{"release", true, do_release},
 	{"resign", true, do_resign},

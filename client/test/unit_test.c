@@ -181,7 +181,7 @@ test_arguments(void)
 	ok(dlock_check_key(handle, NULL, 1, NULL, 0, &err) == DLOCK_INVALID, "check: no key");
 	ok(dlock_get_info(handle, "k", 0, NULL, &err) == DLOCK_INVALID, "info: no place");
 	ok(dlock_list(handle, NULL, 0, 0, NULL, NULL, &err) == DLOCK_INVALID, "list: no place");
-	ok(dlock_force_release(handle, NULL, "x", 0, NULL, &err) == DLOCK_INVALID, "force: no key");
+	ok(dlock_force_release(handle, NULL, 0, "x", 0, NULL, &err) == DLOCK_INVALID, "force: no key");
 	dlock_close(handle);
 
 	ok(dlock_acquire(NULL, "k", NULL, &lock, &err) == DLOCK_INVALID, "no handle");
