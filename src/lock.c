@@ -97,15 +97,19 @@ find_named(DlockTry *try)
 /*
  * The place that the owner of a shared request has so far.  Mostly there is
  * none, and an insertion finds out for sure.  So the first look asks only the
- * hint.
+ * hint.  If nothing is to be inserted, there is a second look: a request gets
+ * the place that its owner has even if others have to wait.
  */
 static void
 find_own_place(DlockTry *try)
 {
-	if (try->request->slot != DLOCK_HEAD)
-		(void) dlock_find_slot(&try->store, try->key, try->request->slot,
-							   try->looks == 0 ? DLOCK_FIND_HINTED : DLOCK_FIND_NEWEST,
-							   try->found);
+	bool		is_first = try->looks == 0;
+
+	if (try->request->slot == DLOCK_HEAD)
+		return;
+	try->guesses = !dlock_find_slot(&try->store, try->key, try->request->slot,
+									is_first ? DLOCK_FIND_HINTED : DLOCK_FIND_NEWEST,
+									try->found) && is_first;
 }
 
 static void
@@ -286,7 +290,8 @@ look(DlockTry *try)
 
 	try->looks++;
 	if (verdict.action == DLOCK_DO_NOTHING)
-		return verdict.answer != DLOCK_IS_BUSY || !has_ended(try);
+		return !try->guesses &&
+			(verdict.answer != DLOCK_IS_BUSY || !has_ended(try));
 	if (verdict.action != DLOCK_DO_GRANT)
 		return change_row(try, verdict);
 
@@ -308,6 +313,7 @@ begin_try(DlockTry *try, const DlockKey *key, const DlockRequest *request,
 	try->found = found;
 	try->result = result;
 	try->is_marked = false;
+	try->guesses = false;
 	try->looks = 0;
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_store_open(&try->store, request->op != DLOCK_CHECK, false);
@@ -364,7 +370,7 @@ dlock_lock_is_busy(const DlockRequest *request)
 		CHECK_FOR_INTERRUPTS();
 		(void) find_and_decide(&try);
 		try.looks++;
-	} while (result.answer == DLOCK_IS_BUSY && has_ended(&try));
+	} while (result.answer == DLOCK_IS_BUSY && (try.guesses || has_ended(&try)));
 	dlock_store_close(&try.store, false);
 	return result.answer != DLOCK_IS_GRANTED;
 }
