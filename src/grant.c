@@ -235,7 +235,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
 	dlock_write_prepare_insert(&insertion, &try->store, try->key, DLOCK_HEAD, &grant);
 	begin_insert(try, &insertion, &grant);
-	if (dlock_find_any(&try->store, insertion.index, try->key, DLOCK_HEAD) ||
+	if (dlock_write_is_there(&insertion) ||
 		dlock_places_marked(try->key) != try->is_marked ||
 		!dlock_places_unchanged(try->key, &try->claims, false, try->is_marked))
 	{
@@ -397,8 +397,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 							   slot != DLOCK_HEAD ? slot : 1, grant);
 	begin_insert(try, &insertion, grant);
 	if (!is_unchanged(try, grant) ||
-		(slot != DLOCK_HEAD &&
-		 dlock_find_any(&try->store, insertion.index, try->key, slot)))
+		(slot != DLOCK_HEAD && dlock_write_is_there(&insertion)))
 	{
 		dlock_write_cancel_insert(&insertion);
 		return false;

@@ -95,6 +95,24 @@ find_named(DlockTry *try)
 	dlock_find_places(&try->store, try->key, DLOCK_FIND_COMMITTED, true, found);
 }
 
+/*
+ * The place that the owner of a shared request has so far.  Mostly there is
+ * none, and an insertion finds out for sure.  So the first look asks only the
+ * hint.  If nothing is to be inserted, there is a second look: a request gets
+ * the place that its owner has even if others have to wait.
+ */
+static void
+find_own_place(DlockTry *try)
+{
+	bool		is_first = try->looks == 0;
+
+	if (try->request->slot == DLOCK_HEAD)
+		return;
+	try->guesses = !dlock_find_slot(&try->store, try->key, try->request->slot,
+									is_first ? DLOCK_FIND_HINTED : DLOCK_FIND_NEWEST,
+									try->found) && is_first;
+}
+
 static void
 find_rows(DlockTry *try)
 {
@@ -125,10 +143,7 @@ find_rows(DlockTry *try)
 	if (request->op != DLOCK_ACQUIRE)
 		find_named(try);
 	else if (request->slots == DLOCK_SHARED)
-	{
-		if (request->slot != DLOCK_HEAD)
-			(void) dlock_find_slot(&try->store, try->key, request->slot, how, found);
-	}
+		find_own_place(try);
 	else if (try->is_marked)
 		dlock_find_places(&try->store, try->key, how, false, found);
 }
@@ -291,7 +306,8 @@ look(DlockTry *try)
 
 	try->looks++;
 	if (verdict.action == DLOCK_DO_NOTHING)
-		return verdict.answer != DLOCK_IS_BUSY || !has_ended(try);
+		return !try->guesses &&
+			(verdict.answer != DLOCK_IS_BUSY || !has_ended(try));
 	if (verdict.action != DLOCK_DO_GRANT)
 		return change_row(try, verdict);
 
@@ -313,6 +329,7 @@ begin_try(DlockTry *try, const DlockKey *key, const DlockRequest *request,
 	try->found = found;
 	try->result = result;
 	try->is_marked = false;
+	try->guesses = false;
 	try->looks = 0;
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_store_open(&try->store, request->op != DLOCK_CHECK, false);
@@ -369,7 +386,7 @@ dlock_lock_is_busy(const DlockRequest *request)
 		CHECK_FOR_INTERRUPTS();
 		(void) find_and_decide(&try);
 		try.looks++;
-	} while (result.answer == DLOCK_IS_BUSY && has_ended(&try));
+	} while (result.answer == DLOCK_IS_BUSY && (try.guesses || has_ended(&try)));
 	dlock_store_close(&try.store, false);
 	return result.answer != DLOCK_IS_GRANTED;
 }
