@@ -59,7 +59,7 @@ typedef struct OldToken
 
 int			client;
 long		op;
-volatile sig_atomic_t stopping;
+volatile	sig_atomic_t stopping;
 
 static dlock_handle *handle;
 

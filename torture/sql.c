@@ -102,7 +102,7 @@ sql_connect(Sql *sql)
 	return false;
 }
 
-PGresult *
+PGresult   *
 sql_ask(Sql *sql, const char *text, int nparams, const char *const *params, int wait_ms)
 {
 	int64_t		until = now_us() + (int64_t) (ANSWER_MS + wait_ms) * 1000;
