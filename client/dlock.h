@@ -427,8 +427,8 @@ extern dlock_reason dlock_lost_reason(const dlock_lock *lock);
 /* The version, which is the fencing token.  These five are local. */
 extern int64_t dlock_version(const dlock_lock *lock);
 extern const char *dlock_key(const dlock_lock *lock);
-extern const char *dlock_owner(const dlock_lock *lock); /* NULL: adopted
-														 * without one */
+extern const char *dlock_owner(const dlock_lock *lock); /* NULL: adopted without
+														 * one */
 extern int64_t dlock_ttl_ms(const dlock_lock *lock);
 extern int32_t dlock_slots(const dlock_lock *lock); /* as in dlock_options */
 

@@ -20,6 +20,7 @@ typedef struct DlockResult
 	int64		version;		/* of the grant that the answer is about */
 	int64		expires;		/* its expiry, lease time */
 	bool		upgrades;		/* busy: the request has a place already */
+	bool		renewed;		/* granted, and it was ours before */
 } DlockResult;
 
 /* One try of an operation, under way. */

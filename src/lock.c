@@ -27,6 +27,7 @@
 #include "clock.h"
 #include "guc.h"
 #include "lock.h"
+#include "record.h"
 #include "session.h"
 #include "standby.h"
 #include "version.h"
@@ -193,6 +194,18 @@ apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 	dlock_xact_end_change(change, true, false, DLOCK_NEVER);
 }
 
+/* Note that a grant ends, for the statistics and the log. */
+static void
+record_ended(DlockTry *try, DlockVerdict verdict, int64 now, int change)
+{
+	DlockEnding ending = {.store = &try->store,.key = try->key,
+		.state = &try->found->states[verdict.row],
+		.row = &try->found->rows[verdict.row],
+	.request = try->request,.now = now,.change = change};
+
+	dlock_record_ended(&ending, verdict.answer);
+}
+
 /* Steps 3 to 5 for a row.  False: look again. */
 static bool
 change_row(DlockTry *try, DlockVerdict verdict)
@@ -230,6 +243,8 @@ change_row(DlockTry *try, DlockVerdict verdict)
 	if (verdict.action == DLOCK_DO_MOVE)
 		return dlock_grant_move(try, verdict, change);
 	try->result->answer = verdict.answer;
+	if (verdict.action == DLOCK_DO_CLEAR || verdict.action == DLOCK_DO_REMOVE)
+		record_ended(try, verdict, now, change);
 	apply(try, row, verdict, now, change);
 	return true;
 }
@@ -274,6 +289,7 @@ find_and_decide(DlockTry *try)
 	try->result->upgrades = verdict.upgrades;
 	try->result->version = 0;
 	try->result->expires = 0;
+	try->result->renewed = false;
 	if (verdict.row != DLOCK_NO_ROW)
 	{
 		try->result->version = found->states[verdict.row].version;

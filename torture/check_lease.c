@@ -303,7 +303,7 @@ end_earlier(uint32_t i)
 		if (lease->release == i)
 			;					/* its own owner replaces it */
 		else if (!lease->believes || is_dead(lease->client, op->done) ||
-			is_dead(op->client, op->done) || op->done >= op->base + (Time) op->ttl * 1000)
+				 is_dead(op->client, op->done) || op->done >= op->base + (Time) op->ttl * 1000)
 			vanished(lease, op->called, op->done, lease->until, i,
 					 "another client had been granted the key", 0);
 		else if (op->done < lease->until)

@@ -20,7 +20,8 @@
 static Hold *holds;
 static uint32_t nholds;
 
-static const Hold **active;		/* those that may last beyond the current grant */
+static const Hold **active;		/* those that may last beyond the current
+								 * grant */
 static uint32_t nactive;
 
 static const Hold **in_the_way;

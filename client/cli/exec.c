@@ -222,13 +222,13 @@ give_back(Run *run)
 {
 	const dlock_lock *lost = hold_lost(run->hold);
 	int64_t		timeout = run->options->timeout > 0 ? run->options->timeout :
-		DLOCK_DEFAULT_TIMEOUT_MS;
+	DLOCK_DEFAULT_TIMEOUT_MS;
 	dlock_error err = {0};
 	dlock_status status = hold_release(run->hold,
 									   dlock_min(hold_left(run->hold) + RELEASE_MARGIN_MS, timeout),
 									   &err);
 	bool		gone = status == DLOCK_NOT_HELD || status == DLOCK_HELD_BY_OTHER ||
-		status == DLOCK_LOST;
+	status == DLOCK_LOST;
 
 	if (run->reason == END_NONE && lost != NULL)
 		error("lock \"%s\" was lost while the command ran", dlock_key(lost));

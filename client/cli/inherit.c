@@ -91,7 +91,7 @@ contains(const char *const *keys, int count, const char *key)
 }
 
 /* These locks, followed by those that we run under ourselves. */
-char	  **
+char **
 make_variables(const char *const *keys, const int64_t *versions, int count)
 {
 	char	  **variables;
