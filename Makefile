@@ -9,9 +9,11 @@ OBJS = \
 	src/args.o \
 	src/await.o \
 	src/clock.o \
+	src/contended.o \
 	src/database.o \
 	src/deadlock.o \
 	src/dlock.o \
+	src/ends.o \
 	src/events.o \
 	src/find.o \
 	src/fsm.o \
@@ -24,23 +26,34 @@ OBJS = \
 	src/key.o \
 	src/keytext.o \
 	src/launcher.o \
+	src/listing.o \
 	src/lock.o \
 	src/lwlocks.o \
 	src/places.o \
+	src/policy.o \
+	src/policy_funcs.o \
+	src/quota.o \
+	src/range.o \
 	src/reaper.o \
+	src/record.o \
 	src/role.o \
 	src/row.o \
 	src/scan.o \
 	src/session.o \
 	src/session_end.o \
 	src/shmem.o \
+	src/shown.o \
 	src/standby.o \
+	src/stats.o \
+	src/stats_funcs.o \
 	src/store.o \
 	src/subscriber.o \
 	src/trigger.o \
+	src/using.o \
 	src/version.o \
 	src/views.o \
 	src/wait.o \
+	src/waitlog.o \
 	src/write.o \
 	src/xact.o
 PGFILEDESC = "dlock - TTL locks in plain SQL"

@@ -199,20 +199,6 @@ wait_for_command(Run *run)
 	}
 }
 
-static char **
-environment(const Hold *hold)
-{
-	int64_t    *versions = allocate((size_t) hold->count * sizeof(int64_t));
-	char	  **variables;
-	int			i;
-
-	for (i = 0; i < hold->count; i++)
-		versions[i] = dlock_version(hold->locks[i]);
-	variables = make_variables(hold->keys, versions, hold->count);
-	free(versions);
-	return variables;
-}
-
 /*
  * The command has ended: release the locks.  Returns false if one of them was not
  * ours until then.
@@ -222,13 +208,13 @@ give_back(Run *run)
 {
 	const dlock_lock *lost = hold_lost(run->hold);
 	int64_t		timeout = run->options->timeout > 0 ? run->options->timeout :
-		DLOCK_DEFAULT_TIMEOUT_MS;
+	DLOCK_DEFAULT_TIMEOUT_MS;
 	dlock_error err = {0};
 	dlock_status status = hold_release(run->hold,
 									   dlock_min(hold_left(run->hold) + RELEASE_MARGIN_MS, timeout),
 									   &err);
 	bool		gone = status == DLOCK_NOT_HELD || status == DLOCK_HELD_BY_OTHER ||
-		status == DLOCK_LOST;
+	status == DLOCK_LOST;
 
 	if (run->reason == END_NONE && lost != NULL)
 		error("lock \"%s\" was lost while the command ran", dlock_key(lost));
@@ -248,7 +234,7 @@ static int
 run_under(Hold *hold, const Options *options, EndReason *reason)
 {
 	Run			run = {.options = options,.hold = hold};
-	char	  **variables = environment(hold);
+	char	  **variables = make_variables(hold);
 	int			code;
 
 	run.grace = dlock_min(options->kill_after >= 0 ? options->kill_after :

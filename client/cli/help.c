@@ -30,7 +30,7 @@ static const struct
 		"run a command while holding a lock",
 		"Takes the lock, runs COMMAND, renews the lock while COMMAND runs, and releases\n"
 		"it afterwards.  COMMAND gets the fencing token in DLOCK_VERSION and the key in\n"
-		"DLOCK_KEY, those of the keys of --and in DLOCK_VERSION_2, DLOCK_KEY_2 and so on.\n"
+		"DLOCK_KEY (for the keys of --and in DLOCK_VERSION_2, DLOCK_KEY_2 and so on).\n"
 		"Signals are passed on to it, and its exit code is returned.\n"
 		"If the lock is lost or cannot be renewed, COMMAND and everything in its\n"
 		"process group get SIGTERM and then SIGKILL, before the server can grant the\n"
