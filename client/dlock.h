@@ -525,9 +525,10 @@ extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
 									size_t *n, dlock_error *err);
 
 /*
- * All live grants whose key matches a LIKE pattern (NULL: all), ordered by key,
- * at most limit of them (0: all).  *infos is an array of *n, to be freed with
- * dlock_list_free().
+ * All live grants whose key matches a LIKE pattern (NULL: all), ordered by key.
+ * If limit is not 0, those of so many keys and of the keys that others wait for,
+ * provided that the pattern is a prefix: only these are read.  *infos is an
+ * array of *n, to be freed with dlock_list_free().
  */
 extern dlock_status dlock_list(dlock_handle *handle, const char *pattern,
 							   int64_t limit, int64_t timeout_ms,

@@ -194,7 +194,8 @@ typedef struct
 } List;
 
 extern dlock_status list_get(dlock_handle *handle, const Options *options,
-							 int64_t timeout, List *list, dlock_error *err);
+							 int64_t max_keys, int64_t timeout, List *list,
+							 dlock_error *err);
 extern const dlock_info *shown_grant(const Entry *entry);
 extern bool is_cooling(const dlock_info *info);
 extern size_t holder_count(const Entry *entry);
