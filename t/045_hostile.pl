@@ -200,6 +200,7 @@ sub calls
 	$call->('ok', 'acquire', 'kind', slots => 5, reentrant => 1);
 	$call->('ok', 'adopt', 'kind', version => $lock->{version}, renew => 1);
 	$call->('ok', 'release_all', 'x,y,p,q');
+	$call->('ok', 'force_release', 'kind', version => $lock->{version}, reason => 'test');
 	$call->('ok', 'acquire', 'session', ttl => 600000, session => 1) if $place->{direct};
 	$driver->finish;
 

@@ -255,6 +255,13 @@ $node->safe_psql('postgres', 'CREATE ROLE other LOGIN');
 is((dlock('exec', 'a', '--username=other', '--', 'true', { env => { DLOCK_KEY => 'a', DLOCK_VERSION => $version } }))[0], 75,
 	'within: not that of another role');
 
+# the same key and version in another database
+$node->safe_psql('postgres', "CREATE DATABASE $_") foreach 'one', 'two';
+$node->safe_psql($_, 'CREATE EXTENSION dlock') foreach 'one', 'two';
+is((dlock('acquire', 'a', '-d', 'two', '--ttl=1h'))[1], "1\n", 'within: there is another database');
+($code, $out) = dlock('exec', 'a', '-d', 'one', '--', 'sh', '-c', qq{echo \$DLOCK_VERSION; "$dlock" exec a -d two -- echo ran; echo \$?});
+is($out, "1\n75\n", 'within: whose grants are not ours');
+
 # it is lost while the inner command runs
 $file = temp_file();
 $run = start_dlock('exec', 'a', '--', 'touch', temp_file(), { env => { DLOCK_KEY => 'a', DLOCK_VERSION => $version } });

@@ -159,15 +159,16 @@ merge(List *list)
 	}
 }
 
+/* max_keys: of so many keys, and of those that are waited for; 0: of all. */
 dlock_status
-list_get(dlock_handle *handle, const Options *options, int64_t timeout,
-		 List *list, dlock_error *err)
+list_get(dlock_handle *handle, const Options *options, int64_t max_keys,
+		 int64_t timeout, List *list, dlock_error *err)
 {
 	char	   *pattern = options->key != NULL ? like_pattern(options->key) : NULL;
 	dlock_status status;
 
 	memset(list, 0, sizeof(*list));
-	status = dlock_list(handle, pattern, 0, timeout, &list->infos,
+	status = dlock_list(handle, pattern, max_keys, timeout, &list->infos,
 						&list->info_count, err);
 	if (status == DLOCK_OK)
 		status = dlock_list_waiters(handle, pattern, 0, timeout,

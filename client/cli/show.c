@@ -243,7 +243,9 @@ run_ls(const Options *options)
 	dlock_error err = {0};
 	List		list;
 	Text		json = {0};
-	dlock_status status = list_get(handle, options, -1, &list, &err);
+	bool		by_key = options->sort == NULL || strcmp(options->sort, "key") == 0;
+	dlock_status status = list_get(handle, options, by_key ? options->limit : 0, -1,
+								   &list, &err);
 
 	if (status != DLOCK_OK)
 	{
@@ -440,7 +442,7 @@ run_info(const Options *options)
 	bool		held;
 
 	this_one.key = pattern;
-	status = list_get(handle, &this_one, -1, &list, &err);
+	status = list_get(handle, &this_one, 0, -1, &list, &err);
 	if (status != DLOCK_OK)
 	{
 		list_free(&list);
