@@ -33,6 +33,8 @@ OBJS = \
 	src/scan.o \
 	src/session.o \
 	src/session_end.o \
+	src/shard.o \
+	src/shard_funcs.o \
 	src/shmem.o \
 	src/standby.o \
 	src/store.o \
@@ -50,7 +52,7 @@ DATA = $(wildcard sql/dlock--*.sql)
 PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
-REGRESS = install acquire expiry errors xact fence keytext cascade roles many hints health table
+REGRESS = install acquire expiry errors xact fence keytext cascade roles many hints health table shard
 ISOLATION = try late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 

@@ -17,6 +17,7 @@
 #include "launcher.h"
 #include "role.h"
 #include "session_end.h"
+#include "shard.h"
 #include "shmem.h"
 #include "store.h"
 #include "xact.h"
@@ -31,6 +32,7 @@ _PG_init(void)
 	dlock_guc_init();
 	dlock_store_init();
 	dlock_xact_init();
+	dlock_shard_init();
 
 	/* without shared memory, the functions report what to do */
 	if (!process_shared_preload_libraries_in_progress)
