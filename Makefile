@@ -9,9 +9,11 @@ OBJS = \
 	src/args.o \
 	src/await.o \
 	src/clock.o \
+	src/contended.o \
 	src/database.o \
 	src/deadlock.o \
 	src/dlock.o \
+	src/ends.o \
 	src/events.o \
 	src/find.o \
 	src/fsm.o \
@@ -24,10 +26,16 @@ OBJS = \
 	src/key.o \
 	src/keytext.o \
 	src/launcher.o \
+	src/listing.o \
 	src/lock.o \
 	src/lwlocks.o \
 	src/places.o \
+	src/policy.o \
+	src/policy_funcs.o \
+	src/quota.o \
+	src/range.o \
 	src/reaper.o \
+	src/record.o \
 	src/role.o \
 	src/row.o \
 	src/scan.o \
@@ -36,13 +44,18 @@ OBJS = \
 	src/shard.o \
 	src/shard_funcs.o \
 	src/shmem.o \
+	src/shown.o \
 	src/standby.o \
+	src/stats.o \
+	src/stats_funcs.o \
 	src/store.o \
 	src/subscriber.o \
 	src/trigger.o \
+	src/using.o \
 	src/version.o \
 	src/views.o \
 	src/wait.o \
+	src/waitlog.o \
 	src/write.o \
 	src/xact.o
 PGFILEDESC = "dlock - TTL locks in plain SQL"
@@ -52,8 +65,8 @@ DATA = $(wildcard sql/dlock--*.sql)
 PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
-REGRESS = install acquire expiry errors xact fence keytext cascade roles many hints health table shard
-ISOLATION = try late wait fenced_takeover snapshot reindex held_snapshot events recreate
+REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints health rows table shard
+ISOLATION = try kinds late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 
 EXTRA_CLEAN = test/fsm_test test/fsm_test.o test/fsm_rows_test test/fsm_rows_test.o \

@@ -20,8 +20,13 @@
  *		wait		all want one key, in the peer's queue
  *		retry		all want one key, and try again after a while (--delay)
  *		refresh		renew leases that are held
+ *		subsets		wait for several of the same few keys, all or none, in
+ *					random order; that nobody else holds one is checked
  *		handover	one holds a key and another waits for it; measures the time
  *					from sending the release until the other has it
+ *
+ * Some peers have locks that several clients hold at once (readers, semaphores).
+ * There the clients use the same keys, and with --beside others hold them, too.
  *
  * Times are of a cycle, of a wait from the first try until the grant, of a
  * refresh, or of a handover.
@@ -37,13 +42,14 @@
 #include "load.h"
 
 const char *const load_works[] = {
-	"cycle", "try", "wait", "retry", "refresh", "handover"
+	"cycle", "try", "wait", "retry", "refresh", "subsets", "handover"
 };
 
 Options		load = {
 	.depth = 1,
 	.nclients = 1,
 	.nkeys = 100000,
+	.slots = 200,
 	.seconds = 1,
 	.warmup = 0.3,
 	.delay = 0.01,
@@ -117,14 +123,15 @@ report(void)
 			least = load_clients[i].cycles;
 	}
 	printf("cycles=%llu rate=%.1f mean_us=%.1f p50_us=%.1f p99_us=%.1f max_us=%.1f "
-		   "acquire_us=%.1f grants=%llu busy=%llu errors=%llu left=%ld least=%llu cpu=%.3f pid=%d\n",
+		   "acquire_us=%.1f grants=%llu busy=%llu errors=%llu left=%ld least=%llu cpu=%.3f pid=%d releaser=%d\n",
 		   (unsigned long long) load_tally.cycles, load_tally.cycles / load.seconds,
 		   load_tally.nsamples ? sum / load_tally.nsamples : 0, quantile(0.5), quantile(0.99), quantile(1),
 		   load_tally.acquired ? load_tally.acquire_time / 1000.0 / load_tally.acquired : 0,
 		   (unsigned long long) load_tally.grants, (unsigned long long) load_tally.busy,
 		   (unsigned long long) load_tally.errors, load_tally.left, (unsigned long long) least,
 		   load_tally.cpu,
-		   load.peer->pid ? load.peer->pid(&load_clients[0]) : 0);
+		   load.peer->pid ? load.peer->pid(&load_clients[0]) : 0,
+		   load_releaser_pid());
 }
 
 static void
@@ -132,11 +139,14 @@ usage(void)
 {
 	fprintf(stderr,
 			"usage: load PEER --target WHERE [options]\n"
-			"  --work cycle|try|wait|retry|refresh|handover\n"
+			"  --work cycle|try|wait|retry|refresh|subsets|handover\n"
 			"  --clients N   connections (1)\n"
 			"  --keys N      how many keys there are (100000); of a refresh, leases\n"
 			"  --depth N     keys at a time (1): a pipeline, or\n"
-			"  --batch       one statement\n"
+			"  --batch       one statement; of subsets, the most keys\n"
+			"  --slots N     how many may hold a semaphore (200)\n"
+			"  --beside N    how many others hold the keys (0), of a lock that is shared\n"
+			"  --apart       release through connections of their own\n"
 			"  --seconds S   how long (1), after --warmup S (0.3); or\n"
 			"  --count N     how many cycles a client, from the first one\n"
 			"  --delay S     between two tries (0.01)\n"
@@ -173,6 +183,9 @@ read_options(int argc, char **argv)
 		{"keys", required_argument, NULL, 'k'},
 		{"depth", required_argument, NULL, 'd'},
 		{"batch", no_argument, NULL, 'b'},
+		{"slots", required_argument, NULL, 'l'},
+		{"beside", required_argument, NULL, 'o'},
+		{"apart", no_argument, NULL, 'a'},
 		{"seconds", required_argument, NULL, 's'},
 		{"warmup", required_argument, NULL, 'u'},
 		{"count", required_argument, NULL, 'n'},
@@ -210,6 +223,15 @@ read_options(int argc, char **argv)
 				break;
 			case 'b':
 				load.batch = true;
+				break;
+			case 'l':
+				load.slots = atoi(optarg);
+				break;
+			case 'o':
+				load.beside = atoi(optarg);
+				break;
+			case 'a':
+				load.apart = true;
 				break;
 			case 's':
 				load.seconds = atof(optarg);
@@ -251,9 +273,18 @@ read_options(int argc, char **argv)
 		load_die(load.peer->name, "cannot wait");
 	if (load.work == WORK_REFRESH && !load.peer->refreshes)
 		load_die(load.peer->name, "cannot refresh");
-	if (load.depth > 1 && load.work != WORK_CYCLE && load.work != WORK_REFRESH)
+	if (load.depth > 1 && load.work != WORK_CYCLE && load.work != WORK_REFRESH && load.work != WORK_SUBSETS)
 		load_die(load_works[load.work], "takes one key at a time");
-	if ((load.work == WORK_CYCLE || load.work == WORK_REFRESH) && load.nkeys / load.nclients < (uint32_t) load.depth)
+	if (load.work == WORK_SUBSETS)
+	{
+		load.batch = true;
+		if (!load.peer->waits || load.nkeys < (uint32_t) load.depth)
+			load_die(load_works[load.work], "needs more keys than --depth, and a peer that waits");
+	}
+	if (load.peer->shares ? load.work != WORK_CYCLE || load.depth > 1 : load.beside > 0)
+		load_die(load.peer->name, "others hold only keys that are shared, one key at a time");
+	if ((load.work == WORK_CYCLE || load.work == WORK_REFRESH) &&
+		load.nkeys / (load.peer->shares ? 1 : load.nclients) < (uint32_t) load.depth)
 		load_die("--keys", "too few for so many clients");
 }
 

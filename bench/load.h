@@ -37,6 +37,10 @@ typedef struct Client
 	int64_t    *tokens;			/* if the peer returns tokens */
 	char		owner[40];		/* unique to one acquire */
 
+	/* --apart: who releases for this client, and for whom this one does */
+	struct Client *releaser;
+	struct Client *acts_for;
+
 	/* the rest belongs to load.c */
 	int64_t    *leases;			/* tokens of what a refresh renews */
 	int			nleases;
@@ -55,6 +59,7 @@ typedef struct Peer
 	bool		waits;			/* has OP_WAIT */
 	bool		refreshes;		/* has OP_REFRESH */
 	bool		releases;		/* otherwise there is only an acquire */
+	bool		shares;			/* several clients hold a key at once */
 
 	/* may block; the clock has not started */
 	void		(*open) (Client *client);
@@ -84,7 +89,8 @@ extern const Peer *load_zk_peer(const char *name);
 
 typedef enum Work
 {
-	WORK_CYCLE, WORK_TRY, WORK_WAIT, WORK_RETRY, WORK_REFRESH, WORK_HANDOVER
+	WORK_CYCLE, WORK_TRY, WORK_WAIT, WORK_RETRY, WORK_REFRESH, WORK_SUBSETS,
+	WORK_HANDOVER
 } Work;
 
 typedef struct Options
@@ -97,6 +103,9 @@ typedef struct Options
 	int			depth;			/* keys at a time */
 	int			room;			/* the most keys of any operation */
 	bool		batch;
+	bool		apart;			/* releases have connections of their own */
+	int			slots;			/* how many may hold a semaphore */
+	int			beside;			/* how many others hold the keys meanwhile */
 	double		seconds;
 	double		warmup;
 	double		every;			/* 0 = no series */
@@ -141,5 +150,6 @@ extern void load_run(void);
 extern void load_close(void);
 extern void load_watch(Client *client, int fd, uint32_t events);
 extern void load_done(Client *client, int succeeded);
+extern int	load_releaser_pid(void);
 
 #endif							/* DLOCK_BENCH_LOAD_H */

@@ -18,8 +18,9 @@
 #include "load.h"
 
 /*
- * The letters name the parameters: key, number of the key, owner, token.  In the
- * statements for many keys they are arrays, except for the owner.
+ * The letters name the parameters: key, key of its own, number of the key, owner,
+ * token, slots.  In the statements for many keys those of keys and tokens are
+ * arrays.  The keys of p are not those of k: nobody ever locks them exclusively.
  */
 typedef struct Statement
 {
@@ -50,6 +51,7 @@ typedef struct PgState
 /* room for an element of an array */
 #define ELEMENT 24
 
+#define LIVE_DLOCK "SELECT count(*) FROM dlock_locks"
 #define LIVE_ADVISORY "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
 
 static void pg_open(Client *client);
@@ -60,7 +62,11 @@ static void pg_close(Client *client);
 static int	pg_pid(Client *client);
 
 #define PG_PEER(name, waits, refreshes, releases) \
-	{name, waits, refreshes, releases, pg_open, pg_start, pg_ready, NULL, \
+	{name, waits, refreshes, releases, false, pg_open, pg_start, pg_ready, NULL, \
+	pg_left, pg_close, pg_pid}
+
+#define SHARED_PG_PEER(name) \
+	{name, false, false, true, true, pg_open, pg_start, pg_ready, NULL, \
 	pg_left, pg_close, pg_pid}
 
 static const PgPeer peers[] = {
@@ -83,7 +89,66 @@ static const PgPeer peers[] = {
 				"SELECT dlock_refresh(k, v, '1min') FROM unnest($1::text[], $2::bigint[]) AS t(k, v)"
 			}
 		},
-		"SELECT count(*) FROM dlock_locks"
+		LIVE_DLOCK
+	},
+	{
+		/* any number of readers */
+		SHARED_PG_PEER("dlock_shared"),
+		{
+			{
+				"po", "SELECT dlock_acquire($1, '1min', $2, slots => NULL)", NULL
+			},
+			{
+				NULL, NULL, NULL
+			},
+			{
+				"pt", "SELECT dlock_release($1, $2)", NULL
+			},
+			{
+				NULL, NULL, NULL
+			}
+		},
+		LIVE_DLOCK
+	},
+	{
+		SHARED_PG_PEER("dlock_semaphore"),
+		{
+			{
+				"pos", "SELECT dlock_acquire($1, '1min', $2, slots => $3)", NULL
+			},
+			{
+				NULL, NULL, NULL
+			},
+			{
+				"pt", "SELECT dlock_release($1, $2)", NULL
+			},
+			{
+				NULL, NULL, NULL
+			}
+		},
+		LIVE_DLOCK
+	},
+	{
+		/* all keys or none */
+		PG_PEER("dlock_all", true, false, true),
+		{
+			{
+				"ko", "SELECT dlock_acquire_all(ARRAY[$1], '1min', $2)",
+				"SELECT dlock_acquire_all($1, '1min', $2)"
+			},
+			{
+				"ko", "SELECT dlock_acquire_all(ARRAY[$1], '1min', $2, wait => '1min')",
+				"SELECT dlock_acquire_all($1, '1min', $2, wait => '1min')"
+			},
+			{
+				"kt", "SELECT dlock_release($1, $2)",
+				"SELECT dlock_release(k, v) FROM unnest($1::text[], $2::bigint[]) AS t(k, v)"
+			},
+			{
+				NULL, NULL, NULL
+			}
+		},
+		LIVE_DLOCK
 	},
 	{
 		PG_PEER("plpgsql", false, true, true),
@@ -287,8 +352,8 @@ send_statement(Client *client, int i)
 {
 	PgState    *state = client->state;
 	const Statement *statement = &chosen->of[state->op];
-	const char *values[2];
-	char		buffers[2][ELEMENT];
+	const char *values[3];
+	char		buffers[3][ELEMENT];
 	int			n = 0;
 
 	for (const char *p = statement->parameters; *p; p++, n++)
@@ -296,12 +361,15 @@ send_statement(Client *client, int i)
 		values[n] = buffers[n];
 		if (*p == 'o')
 			values[n] = client->owner;
+		else if (*p == 's')
+			sprintf(buffers[n], "%d", load.slots);
 		else if (state->many)
 			values[n] = array(*p == 't' ? &state->tokens : &state->keys, client, *p);
 		else if (*p == 't')
 			sprintf(buffers[n], "%lld", (long long) client->tokens[i]);
 		else
-			sprintf(buffers[n], "%s%u", *p == 'k' ? "lock:" : "", client->keys[i]);
+			sprintf(buffers[n], "%s%u", *p == 'k' ? "lock:" : *p == 'p' ? "place:" : "",
+					client->keys[i]);
 	}
 	if (!PQsendQueryPrepared(state->conn,
 							 state->many ? names_many[state->op] : names[state->op],
@@ -351,6 +419,17 @@ is_success(PgState *state, PGresult *result, int row)
 	return strcmp(value, "f") != 0;
 }
 
+/* {1,2}: the tokens of all keys in one value */
+static int
+take_tokens(Client *client, const char *value)
+{
+	int			n = 0;
+
+	while (*value != '}' && n < client->nkeys)
+		client->tokens[n++] = strtoll(value + 1, (char **) &value, 10);
+	return n;
+}
+
 static void
 take_result(Client *client, PGresult *result)
 {
@@ -364,6 +443,11 @@ take_result(Client *client, PGresult *result)
 			{
 				if (!is_success(state, result, row))
 					continue;
+				if (tokens && *PQgetvalue(result, row, 0) == '{')
+				{
+					state->succeeded += take_tokens(client, PQgetvalue(result, row, 0));
+					continue;
+				}
 				if (tokens)
 					client->tokens[state->many ? row : state->answers] =
 						strtoll(PQgetvalue(result, row, 0), NULL, 10);

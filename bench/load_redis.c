@@ -3,7 +3,8 @@
  * load_redis.c
  *	  Redis, through hiredis: SET NX PX, and a script that deletes or renews
  *	  the key if its value is still the owner's, as the documentation of Redis
- *	  recommends.  More than one key at a time is a pipeline.
+ *	  recommends.  More than one key at a time is a pipeline.  Readers and
+ *	  semaphores are sorted sets, changed by scripts.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,12 +18,65 @@
 
 #define TTL "60000"
 
-static const char *const scripts[OP_COUNT] = {
-	[OP_RELEASE] = "if redis.call('get', KEYS[1]) == ARGV[1] then"
-	" return redis.call('del', KEYS[1]) else return 0 end",
-	[OP_REFRESH] = "if redis.call('get', KEYS[1]) == ARGV[1] then"
-	" return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end"
+typedef struct RedisPeer
+{
+	Peer		peer;
+	const char *scripts[OP_COUNT];	/* if there is none, a plain SET */
+} RedisPeer;
+
+static void redis_open(Client *client);
+static void redis_start(Client *client, Op op);
+static void redis_ready(Client *client, uint32_t events);
+static long redis_left(Client *client);
+static void redis_close(Client *client);
+
+#define REDIS_PEER(name, refreshes, shares) \
+	{name, false, refreshes, true, shares, redis_open, redis_start, redis_ready, \
+	NULL, redis_left, redis_close, NULL}
+
+/*
+ * A holder that died must not keep its place, so each place is a member of a
+ * sorted set whose score is the time when it ends, by the clock of the server.
+ */
+#define NOW \
+	"local t = redis.call('time') local now = t[1] * 1000 + math.floor(t[2] / 1000)" \
+	" redis.call('zremrangebyscore', KEYS[1], '-inf', now)"
+#define TAKE_PLACE \
+	" redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1])" \
+	" redis.call('pexpire', KEYS[1], ARGV[2]) return 1"
+#define LEAVE_PLACE "return redis.call('zrem', KEYS[1], ARGV[1])"
+
+static const RedisPeer peers[] = {
+	{
+		REDIS_PEER("redis", true, false),
+		{
+			[OP_RELEASE] = "if redis.call('get', KEYS[1]) == ARGV[1] then"
+			" return redis.call('del', KEYS[1]) else return 0 end",
+			[OP_REFRESH] = "if redis.call('get', KEYS[1]) == ARGV[1] then"
+			" return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end"
+		}
+	},
+	{
+		/* KEYS[2] is the writer's */
+		REDIS_PEER("redis_shared", false, true),
+		{
+			[OP_ACQUIRE] = "if redis.call('exists', KEYS[2]) == 1 then return 0 end "
+			NOW TAKE_PLACE,
+			[OP_RELEASE] = LEAVE_PLACE
+		}
+	},
+	{
+		REDIS_PEER("redis_semaphore", false, true),
+		{
+			[OP_ACQUIRE] = NOW
+			" if redis.call('zcard', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end"
+			TAKE_PLACE,
+			[OP_RELEASE] = LEAVE_PLACE
+		}
+	}
 };
+
+static const RedisPeer *chosen;
 
 typedef struct RedisState
 {
@@ -71,10 +125,10 @@ redis_open(Client *client)
 	state->context = connect_blocking();
 	for (int op = 0; op < OP_COUNT; op++)
 	{
-		const char *argv[] = {"SCRIPT", "LOAD", scripts[op]};
+		const char *argv[] = {"SCRIPT", "LOAD", chosen->scripts[op]};
 		redisReply *reply;
 
-		if (scripts[op] == NULL)
+		if (chosen->scripts[op] == NULL)
 			continue;
 		reply = command(state->context, 3, argv);
 		snprintf(state->sha[op], sizeof(state->sha[op]), "%s", reply->str);
@@ -106,13 +160,24 @@ redis_start(Client *client, Op op)
 	for (int i = 0; i < client->nkeys; i++)
 	{
 		char		key[24];
+		char		writer[32];
+		char		slots[12];
 		const char *set[] = {"SET", key, client->owner, "NX", "PX", TTL};
 		const char *eval[] = {"EVALSHA", state->sha[op], "1", key, client->owner, TTL};
+		const char *eval_place[] = {
+			"EVALSHA", state->sha[op], "2", key, writer, client->owner, TTL, slots
+		};
+		const char **argv = chosen->peer.shares ? eval_place : eval;
+		int			argc = chosen->peer.shares ? 8 : 6;
 
 		snprintf(key, sizeof(key), "lock:%u", client->keys[i]);
-		if (redisAppendCommandArgv(state->context,
-								   op == OP_RELEASE ? 5 : 6,
-								   op == OP_ACQUIRE ? set : eval, NULL) != REDIS_OK)
+		snprintf(writer, sizeof(writer), "%s:writer", key);
+		snprintf(slots, sizeof(slots), "%d", load.slots);
+		if (chosen->scripts[op] == NULL)
+			argv = set;
+		else if (op == OP_RELEASE)
+			argc = chosen->peer.shares ? 6 : 5;
+		if (redisAppendCommandArgv(state->context, argc, argv, NULL) != REDIS_OK)
 			load_die("redis", state->context->errstr);
 	}
 	flush(client);
@@ -181,13 +246,16 @@ redis_close(Client *client)
 	free(state);
 }
 
-static const Peer redis = {
-	"redis", false, true, true, redis_open, redis_start, redis_ready, NULL,
-	redis_left, redis_close, NULL
-};
-
 const Peer *
 load_redis_peer(const char *name)
 {
-	return strcmp(name, redis.name) == 0 ? &redis : NULL;
+	for (size_t i = 0; i < sizeof(peers) / sizeof(peers[0]); i++)
+	{
+		if (strcmp(peers[i].peer.name, name) == 0)
+		{
+			chosen = &peers[i];
+			return &chosen->peer;
+		}
+	}
+	return NULL;
 }

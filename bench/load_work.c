@@ -27,8 +27,9 @@ enum
 Client	   *load_clients;
 
 static int	epoll_fd;
-static int	nall;				/* clients, and the holder of what they try
-								 * for */
+static int	nall;				/* clients, and those that help them */
+static Client *holder;			/* of what they try for, or share */
+static int *held_by;			/* of subsets: which client, or -1 */
 static int	busy_clients;		/* have an operation under way */
 static uint64_t start_at;		/* counting begins, when warm */
 static uint64_t stop_at;
@@ -76,10 +77,54 @@ static void
 choose_keys(Client *client)
 {
 	uint32_t	own = load.nkeys / load.nclients;
-	uint32_t	first = next_random(client) % own;
+	uint32_t	first;
+
+	if (load.peer->shares)
+	{
+		client->keys[0] = next_random(client) % load.nkeys;
+		return;
+	}
+	first = next_random(client) % own;
 
 	for (int i = 0; i < client->nkeys; i++)
 		client->keys[i] = client->id + (first + i) % own * load.nclients;
+}
+
+/* Up to so many different keys, in random order. */
+static void
+choose_subset(Client *client)
+{
+	client->nkeys = 1 + next_random(client) % load.depth;
+	for (int i = 0; i < client->nkeys; i++)
+	{
+		bool		is_new;
+
+		do
+		{
+			is_new = true;
+			client->keys[i] = next_random(client) % load.nkeys;
+			for (int j = 0; j < i; j++)
+				is_new &= client->keys[j] != client->keys[i];
+		} while (!is_new);
+	}
+}
+
+/*
+ * Note who has the keys of a subset.  They are given back when the release is
+ * sent, because the next client may hear of its grant before this one of its
+ * release.
+ */
+static void
+note_keys(Client *client, bool is_grant)
+{
+	for (int i = 0; i < client->nkeys; i++)
+	{
+		int		   *by = &held_by[client->keys[i]];
+
+		if (is_grant && *by != -1)
+			load_complain("subsets", "two clients hold a key");
+		*by = is_grant ? client->id : -1;
+	}
 }
 
 static void
@@ -111,8 +156,20 @@ record(uint64_t begun, uint64_t ended, int n)
 static void
 ask(Client *client, int phase, Op op)
 {
+	Client	   *by = client;
+
 	client->phase = phase;
-	load.peer->start(client, op);
+	if (op == OP_RELEASE && held_by != NULL)
+		note_keys(client, false);
+	if (op == OP_RELEASE && client->releaser != NULL)
+	{
+		by = client->releaser;
+		by->nkeys = client->nkeys;
+		memcpy(by->keys, client->keys, client->nkeys * sizeof(*by->keys));
+		memcpy(by->tokens, client->tokens, client->nkeys * sizeof(*by->tokens));
+		memcpy(by->owner, client->owner, sizeof(by->owner));
+	}
+	load.peer->start(by, op);
 }
 
 static void
@@ -163,7 +220,14 @@ take_leases(Client *client, int n)
 static void
 prepare(Client *client, int phase)
 {
-	take_leases(client, load.room);
+	take_leases(client, load.peer->shares ? 1 : load.room);
+	if (load.peer->shares)
+	{
+		/* an owner has one place of a key */
+		client->keys[0] = client->lease % load.nkeys;
+		snprintf(client->owner, sizeof(client->owner), "%d-beside-%d",
+				 (int) getpid(), client->lease);
+	}
 	ask(client, phase, phase == PREPARING ? OP_ACQUIRE : OP_RELEASE);
 }
 
@@ -202,6 +266,11 @@ begin(Client *client)
 			break;
 		case WORK_WAIT:
 		case WORK_HANDOVER:
+			new_owner(client);
+			ask(client, ACQUIRING, OP_WAIT);
+			break;
+		case WORK_SUBSETS:
+			choose_subset(client);
 			new_owner(client);
 			ask(client, ACQUIRING, OP_WAIT);
 			break;
@@ -276,6 +345,8 @@ acquired_some(Client *client, int succeeded)
 		load_tally.acquired++;
 		load_tally.acquire_time += client->granted_at - client->asked_at;
 	}
+	if (held_by != NULL)
+		note_keys(client, true);
 	if (load.work == WORK_HANDOVER)
 		handed_over(client);
 	else
@@ -293,6 +364,8 @@ acquired_some(Client *client, int succeeded)
 void
 load_done(Client *client, int succeeded)
 {
+	if (client->acts_for != NULL)
+		client = client->acts_for;
 	switch (client->phase)
 	{
 		case PREPARING:
@@ -398,7 +471,7 @@ turn(uint64_t until)
 	if (load.peer->tick && at > ticked_at + SECOND / 2)
 	{
 		ticked_at = at;
-		for (int i = 0; i < load.nclients; i++)
+		for (int i = 0; i < nall; i++)
 			load.peer->tick(&load_clients[i]);
 	}
 }
@@ -428,7 +501,7 @@ prepare_all(int phase)
 	{
 		Client	   *client = &load_clients[i];
 
-		if (load.work == WORK_REFRESH || i == load.nclients)
+		if ((load.work == WORK_REFRESH && i < load.nclients) || client == holder)
 		{
 			if (phase == PREPARING)
 				new_owner(client);
@@ -501,6 +574,32 @@ cpu_seconds(void)
 		(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
+/* How many keys are held before the clock starts, by this client. */
+static int
+count_leases(const Client *client)
+{
+	if (client == holder && load.beside > 0)
+		return load.beside;
+	return load.work == WORK_REFRESH ? load.nkeys / load.nclients : 1;
+}
+
+/* The connections of one client, and what it needs to remember. */
+static void
+open_client(Client *client, int id)
+{
+	client->id = id;
+	client->fd = -1;
+	client->nkeys = load.depth;
+	client->keys = load_alloc(load.room * sizeof(uint32_t));
+	client->tokens = load_alloc(load.room * sizeof(int64_t));
+	client->nleases = count_leases(client);
+	client->leases = load_alloc(client->nleases * sizeof(int64_t));
+	client->random = (UINT64_C(0x9E3779B97F4A7C15) * (id + 1)) ^
+		(UINT64_C(0xD1B54A32D192ED03) * load.seed);
+	load.peer->open(client);
+}
+
+/* The clients come first, then those that release for them, then the holder. */
 void
 load_open(void)
 {
@@ -508,23 +607,33 @@ load_open(void)
 	if (epoll_fd < 0)
 		load_die("epoll_create1", strerror(errno));
 	load.room = load.work == WORK_REFRESH && load.depth < 1000 ? 1000 : load.depth;
-	nall = load.nclients + (load.work == WORK_TRY ? 1 : 0);
+	nall = load.nclients;
+	if (load.apart)
+		nall += load.nclients;
+	if (load.work == WORK_TRY || load.beside > 0)
+		nall++;
 	load_clients = load_alloc(nall * sizeof(Client));
-	for (int i = 0; i < nall; i++)
+	if (load.work == WORK_TRY || load.beside > 0)
+		holder = &load_clients[nall - 1];
+	if (load.work == WORK_SUBSETS)
 	{
-		Client	   *client = &load_clients[i];
-
-		client->id = i;
-		client->fd = -1;
-		client->nkeys = load.depth;
-		client->keys = load_alloc(load.room * sizeof(uint32_t));
-		client->tokens = load_alloc(load.room * sizeof(int64_t));
-		client->nleases = load.work == WORK_REFRESH ? load.nkeys / load.nclients : 1;
-		client->leases = load_alloc(client->nleases * sizeof(int64_t));
-		client->random = (UINT64_C(0x9E3779B97F4A7C15) * (i + 1)) ^
-			(UINT64_C(0xD1B54A32D192ED03) * load.seed);
-		load.peer->open(client);
+		held_by = load_alloc(load.nkeys * sizeof(*held_by));
+		memset(held_by, -1, load.nkeys * sizeof(*held_by));
 	}
+	for (int i = 0; i < nall; i++)
+		open_client(&load_clients[i], i);
+	for (int i = 0; load.apart && i < load.nclients; i++)
+	{
+		load_clients[i].releaser = &load_clients[load.nclients + i];
+		load_clients[load.nclients + i].acts_for = &load_clients[i];
+	}
+}
+
+/* The process behind the connection that releases, 0 if there is none. */
+int
+load_releaser_pid(void)
+{
+	return load.apart && load.peer->pid ? load.peer->pid(load_clients[0].releaser) : 0;
 }
 
 void
@@ -556,5 +665,6 @@ load_close(void)
 		free(client->leases);
 	}
 	free(load_clients);
+	free(held_by);
 	close(epoll_fd);
 }

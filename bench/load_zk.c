@@ -8,6 +8,10 @@
  * follows ZooKeeper's recipe: each waiter has a numbered ephemeral node and
  * watches the one before it.
  *
+ * Readers and semaphores follow the recipes, too: a numbered ephemeral node of
+ * the key, and then a look at all nodes of the key.  A reader is granted if no
+ * writer came before it, and a place of a semaphore if fewer than --slots did.
+ *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>
@@ -20,6 +24,7 @@
 
 #define ROOT	"/bench"
 #define QUEUE	"/bench-queue"
+#define PLACES	"/bench-places"
 #define TIMEOUT 40000			/* ms */
 
 typedef struct ZkState
@@ -35,6 +40,7 @@ typedef struct ZkState
 } ZkState;
 
 static void look(Client *client);
+static bool is_semaphore(void);
 
 /*
  * Ask the library what it waits for.  It closes and opens sockets by itself
@@ -166,6 +172,14 @@ zk_open(Client *client)
 	wait_for(client, &state->connected);
 	create_parent(client, ROOT);
 	create_parent(client, QUEUE);
+	create_parent(client, PLACES);
+	for (uint32_t key = 0; load.peer->shares && client->id == 0 && key < load.nkeys; key++)
+	{
+		char		path[40];
+
+		snprintf(path, sizeof(path), PLACES "/%u", key);
+		create_parent(client, path);
+	}
 	update(client);
 }
 
@@ -266,6 +280,89 @@ on_queued(int code, const char *value, const void *data)
 	look(client);
 }
 
+/*
+ * Readers and semaphores.  The number of the node, which is its place in the
+ * order, is the token.
+ */
+
+static void
+place_path(const Client *client, char *path, size_t size, bool with_number)
+{
+	int			len = snprintf(path, size, PLACES "/%u/%s", client->keys[0],
+							   is_semaphore() ? "place-" : "read-");
+
+	if (with_number)
+		snprintf(path + len, size - len, "%010lld", (long long) client->tokens[0]);
+}
+
+/* It was not granted, and its node is gone again. */
+static void
+on_place_withdrawn(int code, const void *data)
+{
+	if (code != ZOK)
+		load_complain("zookeeper", zerror(code));
+	answered((Client *) data, false);
+}
+
+static void
+on_places(int code, const struct String_vector *strings, const void *data)
+{
+	Client	   *client = (Client *) data;
+	ZkState    *state = client->state;
+	int			before = 0;
+	char		path[64];
+
+	if (code != ZOK)
+		load_die("zookeeper", zerror(code));
+	for (int i = 0; i < strings->count; i++)
+	{
+		const char *name = strings->data[i];
+		const char *number = strrchr(name, '-');
+
+		if (number != NULL && strtoll(number + 1, NULL, 10) < client->tokens[0] &&
+			(is_semaphore() || strncmp(name, "write-", 6) == 0))
+			before++;
+	}
+	if (before < (is_semaphore() ? load.slots : 1))
+	{
+		answered(client, true);
+		return;
+	}
+	place_path(client, path, sizeof(path), true);
+	zoo_adelete(state->zh, path, -1, on_place_withdrawn, client);
+	update(client);
+}
+
+static void
+on_place_created(int code, const char *value, const void *data)
+{
+	Client	   *client = (Client *) data;
+	ZkState    *state = client->state;
+	char		path[64];
+
+	if (code != ZOK)
+		load_die("zookeeper", zerror(code));
+	client->tokens[0] = strtoll(strrchr(value, '-') + 1, NULL, 10);
+	snprintf(path, sizeof(path), PLACES "/%u", client->keys[0]);
+	zoo_aget_children(state->zh, path, 0, on_places, client);
+	update(client);
+}
+
+static void
+start_place(Client *client, Op op)
+{
+	ZkState    *state = client->state;
+	char		path[64];
+
+	place_path(client, path, sizeof(path), op == OP_RELEASE);
+	if (op == OP_RELEASE)
+		zoo_adelete(state->zh, path, -1, on_deleted, client);
+	else
+		zoo_acreate(state->zh, path, client->owner, strlen(client->owner),
+					&ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL | ZOO_SEQUENCE,
+					on_place_created, client);
+}
+
 static void
 zk_start(Client *client, Op op)
 {
@@ -273,7 +370,9 @@ zk_start(Client *client, Op op)
 
 	state->answers = 0;
 	state->succeeded = 0;
-	if (op == OP_WAIT)
+	if (load.peer->shares)
+		start_place(client, op);
+	else if (op == OP_WAIT)
 		zoo_acreate(state->zh, QUEUE "/n-", client->owner, strlen(client->owner),
 					&ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL | ZOO_SEQUENCE,
 					on_queued, client);
@@ -310,18 +409,30 @@ on_count(int code, const struct String_vector *strings, const void *data)
 	state->done = true;
 }
 
+static void
+count_children(Client *client, const char *path)
+{
+	ZkState    *state = client->state;
+
+	state->done = false;
+	zoo_aget_children(state->zh, path, 0, on_count, client);
+	wait_for(client, &state->done);
+}
+
 static long
 zk_left(Client *client)
 {
-	static const char *const parents[] = {ROOT, QUEUE};
 	ZkState    *state = client->state;
 
 	state->count = 0;
-	for (int i = 0; i < 2; i++)
+	count_children(client, ROOT);
+	count_children(client, QUEUE);
+	for (uint32_t key = 0; load.peer->shares && key < load.nkeys; key++)
 	{
-		state->done = false;
-		zoo_aget_children(state->zh, parents[i], 0, on_count, client);
-		wait_for(client, &state->done);
+		char		path[40];
+
+		snprintf(path, sizeof(path), PLACES "/%u", key);
+		count_children(client, path);
 	}
 	return state->count;
 }
@@ -335,13 +446,27 @@ zk_close(Client *client)
 	free(state);
 }
 
-static const Peer zookeeper = {
-	"zookeeper", true, false, true, zk_open, zk_start, zk_ready, zk_tick,
-	zk_left, zk_close, NULL
+#define ZK_PEER(name, waits, shares) \
+	{name, waits, false, true, shares, zk_open, zk_start, zk_ready, zk_tick, \
+	zk_left, zk_close, NULL}
+
+static const Peer peers[] = {
+	ZK_PEER("zookeeper", true, false),
+	ZK_PEER("zookeeper_shared", false, true),
+	ZK_PEER("zookeeper_semaphore", false, true)
 };
+
+static bool
+is_semaphore(void)
+{
+	return strcmp(load.peer->name, "zookeeper_semaphore") == 0;
+}
 
 const Peer *
 load_zk_peer(const char *name)
 {
-	return strcmp(name, zookeeper.name) == 0 ? &zookeeper : NULL;
+	for (size_t i = 0; i < sizeof(peers) / sizeof(peers[0]); i++)
+		if (strcmp(peers[i].name, name) == 0)
+			return &peers[i];
+	return NULL;
 }

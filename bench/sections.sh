@@ -37,9 +37,13 @@ begin_section() {
 
 # takes CONTENDER: was it requested, or that of which it is a variant?
 takes() {
-	local base=${1%_pipe}
+	local base=${1%_pipe} product
 
-	[[ -z $contenders || " $contenders " == *" $1 "* || " $contenders " == *" ${base%_async} "* ]]
+	base=${base%_async}
+	product=${base%_shared}
+	product=${product%_semaphore}
+	[[ -z $contenders || " $contenders " == *" $1 "* || " $contenders " == *" $base "* ||
+		" $contenders " == *" ${product%_all} "* ]]
 }
 
 # needs SERVER: do the requested sections and contenders need it?
@@ -49,8 +53,9 @@ needs() {
 		return
 	fi
 	case $1 in
-		redis) wants batch || wants expiry ;;
-		redis_aof) wants batch ;;
+		redis) wants batch || wants expiry || wants kinds ;;
+		redis_aof) wants batch || wants kinds ;;
+		zookeeper) wants kinds ;;
 		*) false ;;
 	esac
 }
@@ -60,9 +65,9 @@ command_of() {
 	local base=${1%_pipe} options=''
 
 	case $base in
-		redis) command=("$load" redis --target "127.0.0.1:$redis_port") ;;
-		redis_aof) command=("$load" redis --target "127.0.0.1:$redis_aof_port") ;;
-		zookeeper) command=("$load" zookeeper --target "127.0.0.1:$zookeeper_port") ;;
+		redis_aof*) command=("$load" "redis${base#redis_aof}" --target "127.0.0.1:$redis_aof_port") ;;
+		redis*) command=("$load" "$base" --target "127.0.0.1:$redis_port") ;;
+		zookeeper*) command=("$load" "$base" --target "127.0.0.1:$zookeeper_port") ;;
 		etcd) command=("${load%/*}/etcd" etcd --target "127.0.0.1:$etcd_port") ;;
 		*)
 			[[ $base != *_async ]] || options='-c synchronous_commit=off -c dlock.durable_grants=off'
@@ -112,6 +117,16 @@ fill() {
 # others are measured; its cost is measured separately.
 reaper_rests() {
 	sql -c "ALTER SYSTEM SET dlock.reap_interval = '$1'" -c 'SELECT pg_reload_conf()' >"$work/log/reload.log"
+}
+
+# A key that nobody shares costs nothing extra, but after a start that is not
+# known until the reaper has read the table once: until then each acquire looks
+# for places in the index.
+wait_for_reaper() {
+	until [ "$(sql -c BEGIN -c "SELECT FROM dlock_release('lock:0', dlock_acquire('lock:0', '1min'))" \
+			-c "SELECT pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass)" -c COMMIT)" = 0 ]; do
+		sleep 0.2
+	done
 }
 
 # A Java server is slow until it has compiled itself.
@@ -240,6 +255,41 @@ bench_batch() {
 				--seconds "$seconds"
 		done
 	done
+}
+
+# Locks that several hold at once, all on one key beside others that hold it
+# meanwhile; and several keys or none, of a few that all clients want.
+bench_kinds() {
+	local n kind others contender subsets_seconds=$((seconds * 3))
+
+	for ((round = 1; round <= repeats; round++)); do
+		for n in $clients; do
+			note "kinds: round $round of $repeats, clients: $n"
+			fill 100000
+			for kind in shared semaphore; do
+				others=$([ $kind = shared ] && echo 1000 || echo 100)
+				measure "${kind}_durable" exclusive dlock "$n" --seconds "$seconds"
+				for contender in dlock redis_aof zookeeper; do
+					measure "${kind}_durable" $contender "${contender}_$kind" "$n" \
+						--keys 1 --beside "$others" --seconds "$seconds"
+				done
+				measure "${kind}_async" exclusive dlock_async "$n" --seconds "$seconds"
+				measure "${kind}_async" dlock "dlock_${kind}_async" "$n" \
+					--keys 1 --beside "$others" --seconds "$seconds"
+				measure "${kind}_async" redis "redis_$kind" "$n" \
+					--keys 1 --beside "$others" --seconds "$seconds"
+			done
+		done
+		measure ten dlock_batch dlock 1 --depth 10 --batch --seconds "$seconds"
+		measure ten dlock_all dlock_all 1 --depth 10 --batch --seconds "$seconds"
+		measure ten_async dlock_batch dlock_async 1 --depth 10 --batch --seconds "$seconds"
+		measure ten_async dlock_all dlock_all_async 1 --depth 10 --batch --seconds "$seconds"
+		for contender in dlock dlock_async; do
+			measure subsets $contender "${contender/dlock/dlock_all}" 16 --work subsets --keys 20 --depth 5 \
+				--warmup 0 --seconds "$subsets_seconds"
+		done
+	done
+	keep fact subsets_seconds "$subsets_seconds"
 }
 
 # A database with a million live locks compared with an empty one, on one
@@ -397,7 +447,7 @@ watch_left() {
 
 # Throughput over time while another session holds an old snapshot.
 bench_snapshot() {
-	local contender keys n
+	local contender keys n kind
 
 	fill 1000
 	for keys in 1 1000; do
@@ -413,6 +463,17 @@ bench_snapshot() {
 		done
 		note "snapshot: none, keys: $keys"
 		measure "snapshot_$keys" dlock_free dlock_async $n --keys $keys --every 1 --seconds $((snapshot_seconds / 4))
+	done
+
+	# places are added and deleted, and the deleted ones stay until then
+	for kind in shared semaphore; do
+		note "snapshot: $kind"
+		hold_snapshot
+		measure "snapshot_$kind" dlock "dlock_${kind}_async" 1 --keys 1 --beside 10 --every 1 \
+			--seconds "$snapshot_seconds"
+		drop_snapshot
+		measure "snapshot_$kind" dlock_free "dlock_${kind}_async" 1 --keys 1 --beside 10 --every 1 \
+			--seconds $((snapshot_seconds / 4))
 	done
 }
 

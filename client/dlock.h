@@ -277,35 +277,29 @@ typedef struct dlock_options
 	int32_t		slots;
 
 	/*
-	 * If it is released earlier than this after the grant, the key stays busy
-	 * until then.  At most the TTL.  If ttl_ms is 0, the TTL is at least this
-	 * long.
+	 * The key stays busy for so long after the grant, even if it is released
+	 * earlier.  At most the TTL, which is at least this if ttl_ms is 0.
 	 */
 	int64_t		at_least_ms;
 
-	/*
-	 * If the grant ends without a release, the key stays busy for so long
-	 * afterwards.
-	 */
+	/* If the grant ends without a release, the key stays busy for so long. */
 	int64_t		delay_ms;
 
 	/*
 	 * When its TTL has ended, the grant remains on the server until another
 	 * client wants the key.  The library still reports the lock as lost at
-	 * its deadline, because from then on it may be another client's: only the
-	 * fence can tell.  dlock_release() gives it back even then.  Not together
-	 * with delay_ms.
+	 * its deadline, because only the fence can tell from then on.
+	 * dlock_release() gives it back even then.  Not together with delay_ms.
 	 */
 	int			lazy;
 
 	/*
 	 * If this handle already holds the key, return that lock and count it up:
-	 * as many calls of dlock_release() give it back, and each returned
-	 * pointer is freed once.  All other options are those of the lock that is
-	 * held.  A lock that is shared or one of several places is not returned
-	 * to a request for an exclusive one, which is DLOCK_INVALID: it would
-	 * wait for itself.  Threads that share a handle share the lock, too; this
-	 * does not keep them apart.
+	 * it takes as many releases to give it back, and each returned pointer is
+	 * freed once.  The other options are those of the lock that is held.  A
+	 * request for an exclusive lock within one that is not is DLOCK_INVALID,
+	 * because it would wait for itself.  The threads of a handle share the
+	 * lock, too; this does not keep them apart.
 	 */
 	int			reentrant;
 } dlock_options;
@@ -427,8 +421,8 @@ extern dlock_reason dlock_lost_reason(const dlock_lock *lock);
 /* The version, which is the fencing token.  These five are local. */
 extern int64_t dlock_version(const dlock_lock *lock);
 extern const char *dlock_key(const dlock_lock *lock);
-extern const char *dlock_owner(const dlock_lock *lock); /* NULL: adopted
-														 * without one */
+extern const char *dlock_owner(const dlock_lock *lock); /* NULL: adopted without
+														 * one */
 extern int64_t dlock_ttl_ms(const dlock_lock *lock);
 extern int32_t dlock_slots(const dlock_lock *lock); /* as in dlock_options */
 
@@ -531,9 +525,10 @@ extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
 									size_t *n, dlock_error *err);
 
 /*
- * All live grants whose key matches a LIKE pattern (NULL: all), ordered by key,
- * at most limit of them (0: all).  *infos is an array of *n, to be freed with
- * dlock_list_free().
+ * All live grants whose key matches a LIKE pattern (NULL: all), ordered by key.
+ * If limit is not 0, those of so many keys and of the keys that others wait for,
+ * provided that the pattern is a prefix: only these are read.  *infos is an
+ * array of *n, to be freed with dlock_list_free().
  */
 extern dlock_status dlock_list(dlock_handle *handle, const char *pattern,
 							   int64_t limit, int64_t timeout_ms,

@@ -235,22 +235,47 @@ dlock_get_infos(dlock_handle *handle, const char *key, int64_t timeout_ms,
 					   infos, n, err);
 }
 
+/*
+ * What every key that matches a pattern of LIKE begins with.  True if that is all
+ * that the pattern says.
+ */
+static bool
+like_prefix(const char *pattern, char *prefix)
+{
+	while (*pattern != '\0' && *pattern != '%' && *pattern != '_')
+	{
+		if (*pattern == '\\' && pattern[1] != '\0')
+			pattern++;
+		*prefix++ = *pattern++;
+	}
+	*prefix = '\0';
+	return strcmp(pattern, "%") == 0;
+}
+
 dlock_status
 dlock_list(dlock_handle *handle, const char *pattern, int64_t limit,
 		   int64_t timeout_ms, dlock_info **infos, size_t *n, dlock_error *err)
 {
 	DlockCall	call;
 	char		text[24];
-	const char *params[2];
+	const char *params[3];
+	char	   *prefix;
 	dlock_status status;
 
 	if (infos == NULL || n == NULL)
 		return dlock_fail(err, DLOCK_INVALID, "list must not be null");
 	*infos = NULL;
 	*n = 0;
+	prefix = calloc(1, pattern != NULL ? strlen(pattern) + 1 : 1);
+	if (prefix == NULL)
+		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
+	if (pattern != NULL && !like_prefix(pattern, prefix))
+		limit = 0;
 	params[0] = pattern;
-	params[1] = number_param(limit, text, sizeof(text));
-	status = ask(handle, &call, dlock_sql_list, 2, params, timeout_ms, err);
+	params[1] = prefix;
+	params[2] = number_param(limit < INT32_MAX ? limit : 0, text, sizeof(text));
+	status = ask(handle, &call, dlock_sql_list, 3, params, timeout_ms, err);
+	free(prefix);
 	if (status == DLOCK_OK)
 		status = make_infos(call.reply, infos, n, err);
 	return status;

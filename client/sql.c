@@ -134,7 +134,7 @@ const char	dlock_sql_refresh_key[] = "SELECT " EPOCH_MS(REFRESH);
 /* how long it lasts from now on, which is its TTL, and its slots */
 const char	dlock_sql_adopt[] =
 "SELECT " EPOCH_MS(REFRESH MINUS NOW) ","
-" (SELECT l.slots FROM @.dlock_locks l WHERE l.key" EQUALS "$1" TEXT " AND l.version" EQUALS "$2" INT8 ")";
+" (SELECT l.slots FROM @.dlock_get(key => $1" TEXT ") l WHERE l.version" EQUALS "$2" INT8 ")";
 
 /* whether it was refreshed, and its state */
 const char	dlock_sql_refresh[] =
@@ -166,7 +166,7 @@ const char	dlock_sql_renew[] =
 "SELECT x.i, x.refreshed, x.state,"
 " CASE WHEN x.state" EQUALS "'preempting'" TEXT " THEN"
 " (SELECT " EPOCH_MS("l.requestor_deadline" MINUS NOW)
-" FROM @.dlock_locks l WHERE l.key" EQUALS "x.k AND l.version" EQUALS "x.v) END"
+" FROM @.dlock_get(key => x.k) l WHERE l.version" EQUALS "x.v) END"
 " FROM (SELECT u.i, u.k, u.v,"
 " CASE WHEN u.r THEN @.dlock_refresh(key => u.k, version => u.v,"
 " ttl => NULL" INTERVAL ", owner => u.o) IS NOT NULL END AS refreshed,"
@@ -183,24 +183,32 @@ const char	dlock_sql_orphans[] =
 
 /*
  * Looking: fill_info() and dlock_list_waiters() in keys.c know the columns by
- * number.
+ * number.  A key that an open transaction keeps busy has no version, and is not
+ * a grant.
  */
 #define INFO_COLUMNS \
-"SELECT l.key, l.version, l.owner, l.role" TEXT ", l.value, l.state, l.priority, " \
+"l.key, l.version, l.owner, l.role" TEXT ", l.value, l.state, l.priority, " \
 EPOCH_MS("l.acquired_at") ", " EPOCH_MS("l.refreshed_at") ", " EPOCH_MS("l.expires_at") ", " \
 EPOCH_MS("l.remaining") ", " EPOCH_MS("l.ttl") ", l.pid, l.requestor_priority IS NOT NULL, " \
 "l.requestor_owner, l.requestor_priority, " \
 EPOCH_MS("l.requestor_since") ", " EPOCH_MS("l.requestor_deadline") ", " \
-"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 "), l.slots" \
-" FROM @.dlock_locks l"
+"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 "), l.slots"
 
 /* key; its grants, the oldest first */
-const char	dlock_sql_info[] = INFO_COLUMNS " WHERE l.key" EQUALS "$1" TEXT " ORDER BY l.version";
+const char	dlock_sql_info[] = "SELECT " INFO_COLUMNS
+" FROM @.dlock_get(key => $1" TEXT ") l WHERE l.version IS NOT NULL ORDER BY l.version";
 
-/* a pattern of LIKE or NULL, the limit or NULL */
-const char	dlock_sql_list[] = INFO_COLUMNS
-" WHERE $1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT
-" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version LIMIT $2" INT8;
+/*
+ * A pattern of LIKE or NULL, its prefix, the number of keys or NULL.  With a
+ * number, those that are waited for come too.
+ */
+const char	dlock_sql_list[] =
+"SELECT DISTINCT ON (l.key COLLATE pg_catalog.\"C\", l.version) " INFO_COLUMNS
+" FROM (SELECT p.* FROM @.dlock_list(prefix => $2" TEXT ", after => NULL" TEXT ", max_keys => $3" INT4 ") p"
+" UNION ALL SELECT g.* FROM (SELECT DISTINCT w.key FROM @.dlock_waiters w WHERE $3" INT4 " IS NOT NULL) k,"
+" @.dlock_get(key => k.key) g) l"
+" WHERE l.version IS NOT NULL AND ($1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT ")"
+" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version";
 
 const char	dlock_sql_waiters[] =
 "SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "

@@ -260,6 +260,7 @@ CREATE FUNCTION dlock_locks_shown(
 	OUT ttl interval,
 	OUT pid integer,
 	OUT slots integer,
+	OUT using_pid integer,
 	OUT requestor_owner text,
 	OUT requestor_priority integer,
 	OUT requestor_since timestamptz,
@@ -271,12 +272,31 @@ COMMENT ON FUNCTION dlock_locks_shown IS 'the rows of the view dlock_locks';
 
 CREATE VIEW dlock_locks AS SELECT * FROM @extschema@.dlock_locks_shown();
 COMMENT ON VIEW dlock_locks IS
-	'one row for each live grant; owner and value of another role''s grant are null';
+	'one row for each live grant, and for each key that an open transaction keeps busy; owner and value of another role''s grant are null';
 GRANT SELECT ON dlock_locks TO PUBLIC;
+
+CREATE FUNCTION dlock_get(
+	key text
+) RETURNS SETOF @extschema@.dlock_locks
+AS 'MODULE_PATHNAME', 'dlock_get'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 1;
+COMMENT ON FUNCTION dlock_get IS
+	'the rows of dlock_locks of one key, found by the index';
+
+CREATE FUNCTION dlock_list(
+	prefix text DEFAULT '',
+	after text DEFAULT NULL,
+	max_keys integer DEFAULT NULL
+) RETURNS SETOF @extschema@.dlock_locks
+AS 'MODULE_PATHNAME', 'dlock_list'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION dlock_list IS
+	'the rows of dlock_locks of keys that begin with a prefix, in the order of their keys, read by the index';
 
 CREATE FUNCTION dlock_waiters_shown(
 	OUT key text,
 	OUT pid integer,
+	OUT role regrole,
 	OUT owner text,
 	OUT priority integer,
 	OUT slots integer,
@@ -303,6 +323,137 @@ AS 'MODULE_PATHNAME', 'dlock_health'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_health IS
 	'report whether the grants of this server would survive a failover: the verdict, then the checks behind it';
+
+-- What is counted: src/stats.c, src/contended.c.
+CREATE FUNCTION dlock_stats_shown(
+	OUT grants bigint,
+	OUT renewals bigint,
+	OUT releases bigint,
+	OUT busy bigint,
+	OUT waits bigint,
+	OUT wait_time interval,
+	OUT timeouts bigint,
+	OUT deadlocks bigint,
+	OUT expired bigint,
+	OUT lapsed_taken bigint,
+	OUT asked bigint,
+	OUT yielded bigint,
+	OUT yield_time interval,
+	OUT yield_max interval,
+	OUT preempted bigint,
+	OUT forced bigint,
+	OUT fence_rejected bigint,
+	OUT waiting bigint,
+	OUT stats_reset timestamptz
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dlock_stats_shown'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1;
+COMMENT ON FUNCTION dlock_stats_shown IS 'the row of the view dlock_stats';
+
+CREATE VIEW dlock_stats AS SELECT * FROM @extschema@.dlock_stats_shown();
+COMMENT ON VIEW dlock_stats IS
+	'one row: what has happened to the locks of this database since the server was started or the statistics were reset';
+GRANT SELECT ON dlock_stats TO PUBLIC;
+
+CREATE FUNCTION dlock_wait_times_shown(
+	OUT upper interval,
+	OUT count bigint
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dlock_wait_times_shown'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 18;
+COMMENT ON FUNCTION dlock_wait_times_shown IS 'the rows of the view dlock_wait_times';
+
+CREATE VIEW dlock_wait_times AS SELECT * FROM @extschema@.dlock_wait_times_shown();
+COMMENT ON VIEW dlock_wait_times IS
+	'a histogram of waits: how many took at most "upper", and longer than the row before; null means no upper bound';
+GRANT SELECT ON dlock_wait_times TO PUBLIC;
+
+CREATE FUNCTION dlock_contended_shown(
+	OUT key text,
+	OUT busy bigint,
+	OUT waits bigint,
+	OUT wait_time interval
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dlock_contended_shown'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION dlock_contended_shown IS 'the rows of the view dlock_contended';
+
+CREATE VIEW dlock_contended AS SELECT * FROM @extschema@.dlock_contended_shown();
+COMMENT ON VIEW dlock_contended IS
+	'approximately the 100 keys that were busy or waited for most often';
+GRANT SELECT ON dlock_contended TO PUBLIC;
+
+CREATE FUNCTION dlock_stats_reset() RETURNS void
+AS 'MODULE_PATHNAME', 'dlock_stats_reset'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock_stats_reset() FROM PUBLIC;
+COMMENT ON FUNCTION dlock_stats_reset IS 'set the statistics of this database to zero';
+
+-- What a role may do with keys of a prefix: src/policy.c, which depends on the
+-- columns and their order. Role 0 is everybody.
+CREATE TABLE dlock.policies (
+	prefix text COLLATE "C" NOT NULL,
+	role regrole NOT NULL,
+	allow boolean NOT NULL,
+	max_ttl interval,
+	max_priority integer,
+	max_locks integer,
+	CONSTRAINT policies_pkey PRIMARY KEY (prefix, role)
+) USING heap;
+COMMENT ON TABLE dlock.policies IS
+	'what roles may do with keys of a prefix; change it with dlock_policy and dlock_policy_drop';
+COMMENT ON COLUMN dlock.policies.role IS '0 for everybody';
+REVOKE ALL ON TABLE dlock.policies FROM PUBLIC;
+SELECT pg_catalog.pg_extension_config_dump('dlock.policies', '');
+
+CREATE FUNCTION dlock.policies_changed() RETURNS trigger
+AS 'MODULE_PATHNAME', 'dlock_policies_changed'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock.policies_changed() FROM PUBLIC;
+COMMENT ON FUNCTION dlock.policies_changed IS
+	'makes all backends read dlock.policies again';
+CREATE TRIGGER policies_changed
+	AFTER INSERT OR UPDATE OR DELETE ON dlock.policies
+	FOR EACH ROW EXECUTE FUNCTION dlock.policies_changed();
+CREATE TRIGGER policies_truncated
+	AFTER TRUNCATE ON dlock.policies
+	FOR EACH STATEMENT EXECUTE FUNCTION dlock.policies_changed();
+ALTER TABLE dlock.policies ENABLE ALWAYS TRIGGER policies_changed;
+ALTER TABLE dlock.policies ENABLE ALWAYS TRIGGER policies_truncated;
+
+CREATE FUNCTION dlock_policy(
+	prefix text,
+	role regrole,
+	allow boolean DEFAULT true,
+	max_ttl interval DEFAULT NULL,
+	max_priority integer DEFAULT NULL,
+	max_locks integer DEFAULT NULL
+) RETURNS void
+AS 'MODULE_PATHNAME', 'dlock_policy'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock_policy(text, regrole, boolean, interval, integer, integer) FROM PUBLIC;
+COMMENT ON FUNCTION dlock_policy IS
+	'set what a role (NULL: every role) may do with keys that begin with a prefix';
+
+CREATE FUNCTION dlock_policy_drop(
+	prefix text,
+	role regrole
+) RETURNS boolean
+AS 'MODULE_PATHNAME', 'dlock_policy_drop'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock_policy_drop(text, regrole) FROM PUBLIC;
+COMMENT ON FUNCTION dlock_policy_drop IS
+	'remove the policy of a prefix and a role; returns whether there was one';
+
+CREATE VIEW dlock_policies AS
+	SELECT p.prefix,
+		   CASE WHEN p.role::pg_catalog.oid OPERATOR(pg_catalog.<>) 0::pg_catalog.oid
+				THEN p.role END AS role,
+		   p.allow, p.max_ttl, p.max_priority, p.max_locks
+	  FROM dlock.policies p;
+COMMENT ON VIEW dlock_policies IS
+	'what roles may do with keys of a prefix; role null means every role';
+GRANT SELECT ON dlock_policies TO PUBLIC;
 
 -- Which shards of keys this database serves: src/shard.c, which depends on the
 -- column. No row means all.

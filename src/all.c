@@ -28,6 +28,7 @@
 #include "all.h"
 #include "await.h"
 #include "clock.h"
+#include "stats.h"
 
 #define EXACT_US	INT64CONST(1000)
 
@@ -121,12 +122,18 @@ dlock_all_acquire(const DlockRequest *requests, int n, DlockResult *results)
 	ResourceOwner owner = CurrentResourceOwner;
 	int			failed;
 
+	for (int i = 0; i < n; i++)
+		dlock_await_check_policy(sorted[i]);
 	if (sorted[0]->wait == 0)
 		for (int i = 0; i < n; i++)
 			if (dlock_lock_is_busy(sorted[i]))
 			{
+				DlockKey	key;
+
 				failed = sorted[i] - requests;
 				results[failed].answer = DLOCK_IS_BUSY;
+				dlock_key_set(&key, sorted[i]->key, sorted[i]->keylen);
+				dlock_stats_busy(&key);
 				return failed;
 			}
 

@@ -13,13 +13,11 @@
  */
 #include "postgres.h"
 
-#include "access/subtrans.h"
 #include "access/transam.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
-#include "storage/procarray.h"
 #include "tcop/pquery.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
@@ -30,8 +28,12 @@
 #include "clock.h"
 #include "deadlock.h"
 #include "lock.h"
+#include "policy.h"
 #include "session.h"
+#include "stats.h"
+#include "using.h"
 #include "wait.h"
+#include "waitlog.h"
 
 static void
 leave_queue(int code, Datum arg)
@@ -39,6 +41,20 @@ leave_queue(int code, Datum arg)
 	dlock_wait_leave(true);
 	if (LockTimeout > 0)
 		disable_timeout(LOCK_TIMEOUT, true);
+}
+
+/*
+ * The same for a wait that counts.  An error calls this with code 0, the exit of
+ * the process with another one.
+ */
+static void
+give_up_turn(int code, Datum arg)
+{
+	DlockWaitLog *log = (DlockWaitLog *) DatumGetPointer(arg);
+
+	leave_queue(code, (Datum) 0);
+	dlock_stats_waited(log->key, dlock_clock_now() - log->began,
+					   code == 0 && geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE);
 }
 
 /*
@@ -112,15 +128,6 @@ watch_deadlock(DeadlockWatch *watch, int64 now)
 	watch->next = now + CONFIRM_US;
 }
 
-/* The process that runs this transaction, or 0. */
-static int
-process_of(TransactionId xid)
-{
-	if (!TransactionIdIsValid(xid) || TransactionIdPrecedes(xid, TransactionXmin))
-		return 0;
-	return BackendXidGetPid(SubTransGetTopmostTransaction(xid));
-}
-
 /*
  * What keeps us waiting, for the deadlock check: the process that is using a
  * row or whose session the grant ends with, or else the owner of the lease.
@@ -148,7 +155,7 @@ find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
 		if (row->is_ours)
 			blocker->pid = MyProcPid;
 		else if (TransactionIdIsValid(row->pending))
-			blocker->pid = process_of(row->pending);
+			blocker->pid = dlock_using_xid(row->pending);
 		else if (state->held)
 			blocker->pid = state->pid;
 		if (blocker->pid == 0 && state->held)
@@ -236,11 +243,15 @@ ask(const DlockRequest *request, DlockAsking *asking, const DlockRows *found,
 	{
 		asking->all = true;
 		asking->since = before.all ? before.since : now;
+		for (int i = 0; i < found->n && !before.all; i++)
+			if (found->states[i].yields)
+				dlock_stats_count(DLOCK_STAT_ASKED);
 		return;
 	}
 	for (int i = 0; i < found->n && asking->n < DLOCK_MAX_ASKED; i++)
 	{
 		const DlockState *state = &found->states[i];
+		bool		is_new = true;
 
 		if (!state->yields)
 			continue;
@@ -248,8 +259,13 @@ ask(const DlockRequest *request, DlockAsking *asking, const DlockRows *found,
 		asking->one[asking->n].since = now;
 		for (int j = 0; j < before.n; j++)
 			if (before.one[j].version == state->version)
+			{
 				asking->one[asking->n].since = before.one[j].since;
+				is_new = false;
+			}
 		asking->n++;
+		if (is_new)
+			dlock_stats_count(DLOCK_STAT_ASKED);
 	}
 }
 
@@ -283,7 +299,7 @@ still_asking(const DlockRequest *request, const DlockTurn *turn,
 /* Try again and again until it is granted, refused, or the time is up. */
 static void
 wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
-			  DlockResult *result, int64 began, TimestampTz lock_deadline)
+			  DlockResult *result, DlockWaitLog *log, TimestampTz lock_deadline)
 {
 	DeadlockWatch watch = {0};
 	MemoryContext caller = CurrentMemoryContext;
@@ -293,7 +309,7 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 	DlockRows	found;
 
 	watch.pause = DeadlockTimeout * INT64CONST(1000);
-	watch.next = began + watch.pause;
+	watch.next = log->began + watch.pause;
 
 	for (;;)
 	{
@@ -326,6 +342,7 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 		find_blockers(request, &found, looked_at, &outlook);
 		dlock_wait_publish(&outlook);
 		watch_deadlock(&watch, now);
+		dlock_waitlog_still(log, &found, now);
 
 		/* if we waited for any other lock meanwhile, that turned it off */
 		if (lock_deadline != 0 && !get_timeout_active(LOCK_TIMEOUT))
@@ -356,6 +373,8 @@ wait_for_turn(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 	DlockEntrant entrant = {0};
 	TimestampTz lock_deadline = LockTimeout > 0 ?
 	TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LockTimeout) : 0;
+	DlockWaitLog log = {.key = key};
+	int64		now;
 	bool		passes_on;
 
 	entrant.kind = DLOCK_WAIT_TURN;
@@ -366,28 +385,44 @@ wait_for_turn(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 	entrant.upgrades = result->upgrades;
 	entrant.since = dlock_clock_now();
 	entrant.until = turn->until;
+	log.began = entrant.since;
 
-	PG_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
+	PG_ENSURE_ERROR_CLEANUP(give_up_turn, PointerGetDatum(&log));
 	{
 		if (!dlock_wait_enter(key, &entrant))
 			raise_second_upgrade(request);
 		if (lock_deadline != 0)
 			enable_timeout_at(LOCK_TIMEOUT, lock_deadline);
-		wait_in_queue(key, request, turn, result, entrant.since, lock_deadline);
+		wait_in_queue(key, request, turn, result, &log, lock_deadline);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(leave_queue, (Datum) 0);
+	PG_END_ENSURE_ERROR_CLEANUP(give_up_turn, PointerGetDatum(&log));
 
 	/* a place leaves room for others, before our transaction ends */
 	passes_on = result->answer != DLOCK_IS_GRANTED ||
 		request->slots != DLOCK_EXCLUSIVE;
 	dlock_wait_leave(passes_on);
+	now = dlock_clock_now();
+	dlock_stats_waited(key, now - log.began, result->answer != DLOCK_IS_GRANTED);
+	dlock_waitlog_end(&log, result->answer == DLOCK_IS_GRANTED, now);
 
 	/* if it has fired already, keep the indicator, so that it is reported */
 	if (LockTimeout > 0)
 		disable_timeout(LOCK_TIMEOUT, true);
 }
 
-/* Try once, and wait for the turn if the request may. */
+/* Raise an error unless the policies allow it. */
+void
+dlock_await_check_policy(const DlockRequest *request)
+{
+	dlock_policy_check_request(request->key, request->keylen, request->role,
+							   request->ttl, request->priority);
+}
+
+/*
+ * Try once, and wait for the turn if the request may.  What the policies say at
+ * the grant counts, and they may have changed since the request, more so if it
+ * had to wait.
+ */
 void
 dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 {
@@ -395,6 +430,7 @@ dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 	DlockKey	key;
 	DlockRows	found;
 
+	dlock_await_check_policy(request);
 	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	if (request->session)
@@ -403,9 +439,16 @@ dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 		DLOCK_NEVER : dlock_clock_now() + request->wait;
 	turn.behind = dlock_wait_others_first(&key, request->priority);
 	dlock_lock_try(&key, request, &turn, &found, result);
-	if (request->wait > 0 &&
-		(result->answer == DLOCK_IS_BUSY || result->answer == DLOCK_IS_ASKED))
+	if (result->answer != DLOCK_IS_GRANTED && request->wait == 0)
+		dlock_stats_busy(&key);
+	else if (result->answer == DLOCK_IS_BUSY || result->answer == DLOCK_IS_ASKED)
 		wait_for_turn(&key, request, &turn, result);
+
+	if (result->answer == DLOCK_IS_GRANTED && !result->renewed)
+	{
+		dlock_await_check_policy(request);
+		dlock_policy_check_grant(request->key, request->keylen, request->role);
+	}
 }
 
 /* What a watcher sees of a key. */

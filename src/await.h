@@ -10,6 +10,7 @@
 
 #include "lock.h"
 
+extern void dlock_await_check_policy(const DlockRequest *request);
 extern void dlock_await_acquire(const DlockRequest *request, DlockResult *result);
 extern bool dlock_await_change(const char *key, int keylen, bool is_held,
 							   int64 *version, int64 timeout);

@@ -47,6 +47,7 @@
 
 #include "deadlock.h"
 #include "lwlocks.h"
+#include "stats.h"
 #include "wait.h"
 
 /* A process that waits, or that another one waits for. */
@@ -338,11 +339,14 @@ dlock_deadlock_check(int64 believe_since, bool *suspected)
 	LWLockRelease(dlock_lwlock_deadlock());
 
 	if (*suspected && believe_since != 0)
+	{
+		dlock_stats_count(DLOCK_STAT_DEADLOCKS);
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
 				 errmsg("deadlock detected"),
 				 errdetail("%s", describe_circle(us)),
 				 errhint("If you need several locks, always acquire them in the same order.")));
+	}
 
 	if (*suspected)
 		foreach(lc, search.processes)

@@ -15,6 +15,7 @@
 #include "compat.h"
 #include "guc.h"
 #include "launcher.h"
+#include "policy.h"
 #include "role.h"
 #include "session_end.h"
 #include "shard.h"
@@ -33,6 +34,7 @@ _PG_init(void)
 	dlock_store_init();
 	dlock_xact_init();
 	dlock_shard_init();
+	dlock_policy_init();
 
 	/* without shared memory, the functions report what to do */
 	if (!process_shared_preload_libraries_in_progress)

@@ -343,7 +343,8 @@ dlock_find_slot(const DlockStore *store, const DlockKey *key, int64 slot,
 		return true;
 
 	/* if it is not committed, the version before it may be wanted */
-	if (!TransactionIdIsValid(pending) || how != DLOCK_FIND_NEWEST)
+	if (how >= DLOCK_FIND_COMMITTED ||
+		(how == DLOCK_FIND_NEWEST && !TransactionIdIsValid(pending)))
 	{
 		InitDirtySnapshot(dirty);
 		tuple = find_through_index(store, key, slot, how, &dirty, &pending);

@@ -43,6 +43,8 @@ typedef struct DlockRows
 
 typedef enum DlockFind
 {
+	DLOCK_FIND_HINTED,			/* if the hint leads to it; a miss says
+								 * nothing */
 	DLOCK_FIND_NEWEST,			/* that another transaction is changing it is
 								 * enough, and a miss is not believed */
 	DLOCK_FIND_COMMITTED,		/* the last committed row */

@@ -193,7 +193,7 @@ obstacle_of(const DlockState *row, int64 now)
 			return row->used || now < row->acquired + row->at_least ?
 				DLOCK_BLOCKS : DLOCK_GIVES_WAY;
 		case DLOCK_PHASE_EXPIRED:
-			return row->used ? DLOCK_BLOCKS : DLOCK_GIVES_WAY;
+			return row->used ? DLOCK_BLOCKS : DLOCK_IS_OVER;
 		case DLOCK_PHASE_FREE:
 			break;
 	}
@@ -267,7 +267,7 @@ oust(Contest *contest, int i)
 
 	row->ends = true;
 	contest->nends++;
-	if (row->obstacle == DLOCK_GIVES_WAY || row->cleanup == 0)
+	if (row->obstacle <= DLOCK_GIVES_WAY || row->cleanup == 0)
 		return true;
 
 	row->yields = true;
@@ -308,15 +308,17 @@ goes_before(const DlockState *a, const DlockState *b)
 
 /*
  * Make room among the places for one of request->slots: oust that many.  First
- * those whose time is up, in any order; there may be many of them.
+ * those that nobody has any more, then those that have lapsed, each in any
+ * order; there may be many of them.
  */
 static bool
 oust_places(Contest *contest, int excess)
 {
-	for (int i = 0; i < contest->nrows && excess > 0; i++)
-		if (is_in_the_way(contest, i) &&
-			contest->rows[i].obstacle == DLOCK_GIVES_WAY && oust(contest, i))
-			excess--;
+	for (int obstacle = DLOCK_IS_OVER; obstacle <= DLOCK_GIVES_WAY; obstacle++)
+		for (int i = 0; i < contest->nrows && excess > 0; i++)
+			if (is_in_the_way(contest, i) &&
+				contest->rows[i].obstacle == obstacle && oust(contest, i))
+				excess--;
 	while (excess-- > 0)
 	{
 		int			next = DLOCK_NO_ROW;

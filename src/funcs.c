@@ -26,7 +26,9 @@
 #include "events.h"
 #include "funcs.h"
 #include "lock.h"
+#include "policy.h"
 #include "session_end.h"
+#include "stats.h"
 
 #define MAX_REASON	1024
 
@@ -154,6 +156,9 @@ dlock_refresh(PG_FUNCTION_ARGS)
 	request.ttl = dlock_args_ttl(fcinfo, 2);
 	dlock_args_claim(fcinfo, 1, 3, &request);
 	request.value = dlock_args_text(fcinfo, 4, "value", DLOCK_MAX_VALUE);
+	if (request.ttl != 0)
+		dlock_policy_check_request(request.key, request.keylen, request.role,
+								   request.ttl, DLOCK_NO_PRIORITY);
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer != DLOCK_IS_HELD)
@@ -238,6 +243,7 @@ dlock_funcs_fence(const char *key, int keylen, int64 version, Oid role,
 	if (result.answer == DLOCK_IS_HELD)
 		return;
 
+	dlock_stats_count(DLOCK_STAT_FENCE_REJECTED);
 	shown = pnstrdup(key, keylen);
 	ereport(ERROR,
 			(errcode(ERRCODE_DLOCK_FENCED),

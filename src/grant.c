@@ -30,6 +30,7 @@
 #include "events.h"
 #include "grant.h"
 #include "lwlocks.h"
+#include "record.h"
 #include "session.h"
 #include "version.h"
 #include "write.h"
@@ -147,9 +148,20 @@ give_up(DlockTry *try, DlockLocked locked, int change)
 	return locked == DLOCK_LOCK_BUSY;
 }
 
+/* Note that a grant ends, for the statistics and the log. */
+static void
+record_taken(DlockTry *try, int i, int change)
+{
+	DlockEnding ending = {.store = &try->store,.key = try->key,
+		.state = &try->found->states[i],.row = &try->found->rows[i],
+	.request = try->request,.now = try->before,.change = change};
+
+	dlock_record_taken(&ending);
+}
+
 /* End them.  The row of the verdict is overwritten by the grant itself. */
 static void
-end_rows(DlockTry *try, DlockVerdict verdict, int64 now)
+end_rows(DlockTry *try, DlockVerdict verdict, int64 now, int change)
 {
 	DlockRows  *found = try->found;
 	char	   *key = NULL;
@@ -162,6 +174,7 @@ end_rows(DlockTry *try, DlockVerdict verdict, int64 now)
 
 		if (!state->ends)
 			continue;
+		record_taken(try, i, change);
 
 		/* an upgrade ends the request's own place, which is no loss */
 		if (state->obstacle == DLOCK_HOLDS &&
@@ -187,16 +200,20 @@ end_rows(DlockTry *try, DlockVerdict verdict, int64 now)
  * Adding rows
  */
 
-/* Load what is needed under the partition lock, and take it. */
+/*
+ * Load what is needed under the partition lock, and take it.  A grant that has
+ * no version yet gets one then.
+ */
 static void
-begin_insert(DlockTry *try, DlockInsertion *insertion)
+begin_insert(DlockTry *try, DlockInsertion *insertion, const DlockGrant *grant)
 {
 	uint64		seen;
 
 	do
 	{
 		seen = SharedInvalidMessageCounter;
-		dlock_version_load(&try->store);
+		if (grant->version == 0)
+			dlock_version_load(&try->store);
 		dlock_write_load_insert(insertion);
 	} while (seen != SharedInvalidMessageCounter);
 	dlock_write_begin_insert(insertion);
@@ -217,8 +234,8 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
 	dlock_write_prepare_insert(&insertion, &try->store, try->key, DLOCK_HEAD, &grant);
-	begin_insert(try, &insertion);
-	if (dlock_find_any(&try->store, insertion.index, try->key, DLOCK_HEAD) ||
+	begin_insert(try, &insertion, &grant);
+	if (dlock_write_is_there(&insertion) ||
 		dlock_places_marked(try->key) != try->is_marked ||
 		!dlock_places_unchanged(try->key, &try->claims, false, try->is_marked))
 	{
@@ -236,8 +253,9 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
 	dlock_write_end_insert(&insertion, &grant, &row);
-	end_rows(try, verdict, grant.acquired_at);
+	end_rows(try, verdict, grant.acquired_at, change);
 	granted(try, &grant);
+	dlock_xact_count_change(change, DLOCK_STAT_GRANTS);
 	dlock_xact_end_change(change, false, true, grant.expires_at);
 	return true;
 }
@@ -298,9 +316,10 @@ dlock_grant_head(DlockTry *try, DlockVerdict verdict)
 
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
-	end_rows(try, verdict, grant.acquired_at);
+	end_rows(try, verdict, grant.acquired_at, change);
 	dlock_write_grant(&try->store, try->key, DLOCK_HEAD, head, &grant);
 	granted(try, &grant);
+	dlock_xact_count_change(change, DLOCK_STAT_GRANTS);
 	dlock_xact_end_change(change, false, true, grant.expires_at);
 	return true;
 }
@@ -349,7 +368,8 @@ take_old_place(DlockTry *try, int taken, DlockGrant *grant)
 	LWLock	   *partition = dlock_lwlock_partition(try->key->hash);
 	bool		is_ours;
 
-	load_version(try);
+	if (grant->version == 0)
+		load_version(try);
 	LWLockAcquire(partition, LW_EXCLUSIVE);
 	is_ours = is_unchanged(try, grant);
 	if (is_ours)
@@ -375,10 +395,9 @@ add_place(DlockTry *try, DlockGrant *grant)
 	/* without an owner the slot is the version, which is not known yet */
 	dlock_write_prepare_insert(&insertion, &try->store, try->key,
 							   slot != DLOCK_HEAD ? slot : 1, grant);
-	begin_insert(try, &insertion);
+	begin_insert(try, &insertion, grant);
 	if (!is_unchanged(try, grant) ||
-		(slot != DLOCK_HEAD &&
-		 dlock_find_any(&try->store, insertion.index, try->key, slot)))
+		(slot != DLOCK_HEAD && dlock_write_is_there(&insertion)))
 	{
 		dlock_write_cancel_insert(&insertion);
 		return false;
@@ -415,8 +434,11 @@ dlock_grant_place(DlockTry *try, DlockVerdict verdict)
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
 	if (!put_in_place(try, verdict.row, &grant))
 		return give_up(try, DLOCK_LOCK_CHANGED, change);
-	end_rows(try, verdict, grant.acquired_at);
+	if (verdict.row != DLOCK_NO_ROW && !try->found->states[verdict.row].ends)
+		record_taken(try, verdict.row, change);
+	end_rows(try, verdict, grant.acquired_at, change);
 	granted(try, &grant);
+	dlock_xact_count_change(change, DLOCK_STAT_GRANTS);
 	dlock_xact_end_change(change, verdict.nends > 0, true, grant.expires_at);
 	return true;
 }
@@ -447,6 +469,8 @@ dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change)
 		return false;
 	dlock_write_free(&try->store, try->key, head, now, 0);
 	granted(try, &grant);
+	try->result->renewed = true;
+	dlock_xact_count_change(change, DLOCK_STAT_RENEWALS);
 	dlock_xact_end_change(change, true, false, grant.expires_at);
 	return true;
 }
@@ -461,6 +485,9 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 	int64		from = request->stamp != 0 ? request->stamp : now;
 	DlockGrant	grant;
 
+	try->result->renewed = true;
+	if (request->stamp == 0)
+		dlock_xact_count_change(change, DLOCK_STAT_RENEWALS);
 	if (request->op == DLOCK_ACQUIRE)
 	{
 		fill_grant(&grant, request, dlock_row_version(row->tuple), now);

@@ -20,6 +20,7 @@ typedef struct DlockResult
 	int64		version;		/* of the grant that the answer is about */
 	int64		expires;		/* its expiry, lease time */
 	bool		upgrades;		/* busy: the request has a place already */
+	bool		renewed;		/* granted, and it was ours before */
 } DlockResult;
 
 /* One try of an operation, under way. */
@@ -33,6 +34,7 @@ typedef struct DlockTry
 	bool		is_marked;		/* the key may have places */
 	int64		before;			/* lease time just before they were read */
 	DlockClaims claims;			/* as of that moment */
+	bool		guesses;		/* the owner may have a place all the same */
 	int			looks;
 	DlockResult *result;
 	DlockWrite	wrote;

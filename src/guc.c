@@ -22,7 +22,15 @@ int			dlock_max_ttl;
 int			dlock_reap_interval;
 bool		dlock_require_sync;
 bool		dlock_durable_grants;
+int			dlock_log_ends;
 char	   *dlock_token;
+
+static const struct config_enum_entry log_ends_options[] = {
+	{"none", DLOCK_LOG_NO_ENDS, false},
+	{"lost", DLOCK_LOG_LOST, false},
+	{"all", DLOCK_LOG_ALL_ENDS, false},
+	{NULL, 0, false}
+};
 
 static bool
 check_token(char **newval, void **extra, GucSource source)
@@ -80,6 +88,15 @@ dlock_guc_init(void)
 							 "standbys, if any, regardless of synchronous_commit.",
 							 &dlock_durable_grants,
 							 true,
+							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("dlock.log_ends",
+							 "Sets which ends of grants are logged.",
+							 "\"lost\" logs grants that expired, were preempted or were "
+							 "forcibly released; \"all\" also logs those that were released.",
+							 &dlock_log_ends,
+							 DLOCK_LOG_NO_ENDS, log_ends_options,
 							 PGC_SUSET, 0,
 							 NULL, NULL, NULL);
 

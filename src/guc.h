@@ -17,6 +17,16 @@ extern int	dlock_reap_interval;	/* ms, 0 = never */
 
 extern bool dlock_require_sync;
 extern bool dlock_durable_grants;
+
+/* which ends of grants are logged */
+typedef enum DlockLogEnds
+{
+	DLOCK_LOG_NO_ENDS,
+	DLOCK_LOG_LOST,
+	DLOCK_LOG_ALL_ENDS
+} DlockLogEnds;
+
+extern int	dlock_log_ends;
 extern char *dlock_token;		/* digits, or empty */
 
 extern void dlock_guc_init(void);

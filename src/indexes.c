@@ -68,6 +68,7 @@ dlock_indexes_open(DlockIndexes *indexes, const DlockStore *store, HeapTuple tup
 	ListCell   *cell;
 
 	indexes->n = 0;
+	indexes->primary = -1;
 	indexes->indexes = palloc(list_length(oids) * sizeof(DlockIndex));
 	foreach(cell, oids)
 	{
@@ -82,9 +83,19 @@ dlock_indexes_open(DlockIndexes *indexes, const DlockStore *store, HeapTuple tup
 		}
 		check_index(index->rel, index->info);
 		read_values(index, RelationGetDescr(store->heap), tuple);
+		if (lfirst_oid(cell) == store->index)
+			indexes->primary = indexes->n;
 		indexes->n++;
 	}
 	list_free(oids);
+	if (indexes->primary < 0)
+		elog(ERROR, "the primary key of \"dlock.locks\" is not among its indexes");
+}
+
+Relation
+dlock_indexes_primary(const DlockIndexes *indexes)
+{
+	return indexes->indexes[indexes->primary].rel;
 }
 
 /* Load what the insertion needs. */

@@ -23,11 +23,13 @@ typedef struct DlockIndex
 typedef struct DlockIndexes
 {
 	int			n;
+	int			primary;		/* the one that rows are found by */
 	DlockIndex *indexes;
 } DlockIndexes;
 
 extern void dlock_indexes_open(DlockIndexes *indexes, const DlockStore *store,
 							   HeapTuple tuple);
+extern Relation dlock_indexes_primary(const DlockIndexes *indexes);
 extern void dlock_indexes_load(const DlockIndexes *indexes);
 extern void dlock_indexes_insert(DlockIndexes *indexes, const DlockStore *store,
 								 HeapTuple tuple, bool unchanged);

@@ -27,6 +27,7 @@
 #include "clock.h"
 #include "guc.h"
 #include "lock.h"
+#include "record.h"
 #include "session.h"
 #include "shard.h"
 #include "standby.h"
@@ -95,6 +96,24 @@ find_named(DlockTry *try)
 	dlock_find_places(&try->store, try->key, DLOCK_FIND_COMMITTED, true, found);
 }
 
+/*
+ * The place that the owner of a shared request has so far.  Mostly there is
+ * none, and an insertion finds out for sure.  So the first look asks only the
+ * hint.  If nothing is to be inserted, there is a second look: a request gets
+ * the place that its owner has even if others have to wait.
+ */
+static void
+find_own_place(DlockTry *try)
+{
+	bool		is_first = try->looks == 0;
+
+	if (try->request->slot == DLOCK_HEAD)
+		return;
+	try->guesses = !dlock_find_slot(&try->store, try->key, try->request->slot,
+									is_first ? DLOCK_FIND_HINTED : DLOCK_FIND_NEWEST,
+									try->found) && is_first;
+}
+
 static void
 find_rows(DlockTry *try)
 {
@@ -125,10 +144,7 @@ find_rows(DlockTry *try)
 	if (request->op != DLOCK_ACQUIRE)
 		find_named(try);
 	else if (request->slots == DLOCK_SHARED)
-	{
-		if (request->slot != DLOCK_HEAD)
-			(void) dlock_find_slot(&try->store, try->key, request->slot, how, found);
-	}
+		find_own_place(try);
 	else if (try->is_marked)
 		dlock_find_places(&try->store, try->key, how, false, found);
 }
@@ -179,6 +195,18 @@ apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 	dlock_xact_end_change(change, true, false, DLOCK_NEVER);
 }
 
+/* Note that a grant ends, for the statistics and the log. */
+static void
+record_ended(DlockTry *try, DlockVerdict verdict, int64 now, int change)
+{
+	DlockEnding ending = {.store = &try->store,.key = try->key,
+		.state = &try->found->states[verdict.row],
+		.row = &try->found->rows[verdict.row],
+	.request = try->request,.now = now,.change = change};
+
+	dlock_record_ended(&ending, verdict.answer);
+}
+
 /* Steps 3 to 5 for a row.  False: look again. */
 static bool
 change_row(DlockTry *try, DlockVerdict verdict)
@@ -216,6 +244,8 @@ change_row(DlockTry *try, DlockVerdict verdict)
 	if (verdict.action == DLOCK_DO_MOVE)
 		return dlock_grant_move(try, verdict, change);
 	try->result->answer = verdict.answer;
+	if (verdict.action == DLOCK_DO_CLEAR || verdict.action == DLOCK_DO_REMOVE)
+		record_ended(try, verdict, now, change);
 	apply(try, row, verdict, now, change);
 	return true;
 }
@@ -260,6 +290,7 @@ find_and_decide(DlockTry *try)
 	try->result->upgrades = verdict.upgrades;
 	try->result->version = 0;
 	try->result->expires = 0;
+	try->result->renewed = false;
 	if (verdict.row != DLOCK_NO_ROW)
 	{
 		try->result->version = found->states[verdict.row].version;
@@ -276,7 +307,8 @@ look(DlockTry *try)
 
 	try->looks++;
 	if (verdict.action == DLOCK_DO_NOTHING)
-		return verdict.answer != DLOCK_IS_BUSY || !has_ended(try);
+		return !try->guesses &&
+			(verdict.answer != DLOCK_IS_BUSY || !has_ended(try));
 	if (verdict.action != DLOCK_DO_GRANT)
 		return change_row(try, verdict);
 
@@ -298,6 +330,7 @@ begin_try(DlockTry *try, const DlockKey *key, const DlockRequest *request,
 	try->found = found;
 	try->result = result;
 	try->is_marked = false;
+	try->guesses = false;
 	try->looks = 0;
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_store_open(&try->store, request->op != DLOCK_CHECK, false);
@@ -358,7 +391,7 @@ dlock_lock_is_busy(const DlockRequest *request)
 		CHECK_FOR_INTERRUPTS();
 		(void) find_and_decide(&try);
 		try.looks++;
-	} while (result.answer == DLOCK_IS_BUSY && has_ended(&try));
+	} while (result.answer == DLOCK_IS_BUSY && (try.guesses || has_ended(&try)));
 	dlock_store_close(&try.store, false);
 	return result.answer != DLOCK_IS_GRANTED;
 }

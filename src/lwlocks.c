@@ -5,9 +5,11 @@
  *
  * There is one lock for the array of databases (database.c), one that makes
  * deadlock checks run one at a time (deadlock.c), a fixed number of partition
- * locks that protect the addition of index entries (write.c, find.c), and one
- * lock for each bucket of the queue (wait.c).  Keys are spread over partitions
- * and buckets by their hash.
+ * locks that protect the addition of index entries (write.c, find.c), one lock
+ * for each bucket of the queue (wait.c), one for the statistics (stats.c), one
+ * for each set of contended keys (contended.c), and one for the room under
+ * policies (quota.c).  Keys are spread over partitions, buckets and sets by their
+ * hash.
  *
  * No two kinds are held together, with one exception: the deadlock lock comes
  * before the bucket locks and before those of PostgreSQL's lock manager.
@@ -26,7 +28,10 @@
 #define DEADLOCK			1
 #define FIRST_PARTITION		2
 #define FIRST_BUCKET		(FIRST_PARTITION + DLOCK_PARTITIONS)
-#define NLOCKS				(FIRST_BUCKET + DLOCK_BUCKETS)
+#define STATS				(FIRST_BUCKET + DLOCK_BUCKETS)
+#define QUOTA				(STATS + 1)
+#define FIRST_CONTENDED		(QUOTA + 1)
+#define NLOCKS				(FIRST_CONTENDED + DLOCK_CONTENDED_SETS)
 
 static LWLockPadded *locks = NULL;
 
@@ -64,4 +69,22 @@ LWLock *
 dlock_lwlock_bucket(int bucket)
 {
 	return &locks[FIRST_BUCKET + bucket].lock;
+}
+
+LWLock *
+dlock_lwlock_stats(void)
+{
+	return &locks[STATS].lock;
+}
+
+LWLock *
+dlock_lwlock_quota(void)
+{
+	return &locks[QUOTA].lock;
+}
+
+LWLock *
+dlock_lwlock_contended(int set)
+{
+	return &locks[FIRST_CONTENDED + set].lock;
 }

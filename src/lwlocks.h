@@ -12,6 +12,7 @@
 
 #define DLOCK_PARTITIONS	64
 #define DLOCK_BUCKETS		64
+#define DLOCK_CONTENDED_SETS	64
 
 extern void dlock_lwlocks_request(void);
 extern void dlock_lwlocks_init(void);
@@ -20,5 +21,8 @@ extern LWLock *dlock_lwlock_database(void);
 extern LWLock *dlock_lwlock_deadlock(void);
 extern LWLock *dlock_lwlock_partition(uint64 hash);
 extern LWLock *dlock_lwlock_bucket(int bucket);
+extern LWLock *dlock_lwlock_stats(void);
+extern LWLock *dlock_lwlock_quota(void);
+extern LWLock *dlock_lwlock_contended(int set);
 
 #endif							/* DLOCK_LWLOCKS_H */

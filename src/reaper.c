@@ -42,6 +42,7 @@
 
 #include "clock.h"
 #include "database.h"
+#include "ends.h"
 #include "events.h"
 #include "guc.h"
 #include "lock.h"
@@ -96,7 +97,7 @@ due_at(const DlockState *state)
 }
 
 static bool
-collect(const DlockStore *store, HeapTuple tuple, void *arg)
+collect(const DlockStore *store, HeapTuple tuple, DlockSeen seen, void *arg)
 {
 	Batch	   *batch = arg;
 	MemoryContext caller = MemoryContextSwitchTo(batch->per_row);
@@ -104,6 +105,11 @@ collect(const DlockStore *store, HeapTuple tuple, void *arg)
 	DlockState	state;
 	int64		falls_due;
 
+	if (seen != DLOCK_SEEN_COMMITTED)
+	{
+		MemoryContextSwitchTo(caller);
+		return true;
+	}
 	MemoryContextReset(batch->per_row);
 	memset(&state, 0, sizeof(state));
 	dlock_row_key(tuple, &key);
@@ -134,6 +140,7 @@ notify_expired(const Expired *expired, int n)
 		return;
 
 	StartTransactionCommand();
+	dlock_ends_log_deferred();
 	for (int i = 0; i < n; i++)
 		dlock_event_expired(expired[i].key, expired[i].version);
 	CommitTransactionCommand();
@@ -332,6 +339,7 @@ dlock_reaper_main(Datum arg)
 	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_deferrable", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	pgstat_report_appname("dlock reaper");
+	dlock_ends_defer();
 
 	notify_asked(db);
 	if ((dlock_reap_interval > 0 || pg_atomic_read_u32(&db->places_known) == 0) &&

@@ -188,3 +188,12 @@ dlock_role_of_trigger(const TriggerData *data)
 		return GetUserId();
 	return innermost->role;
 }
+
+/* Its name, or its number if it has been dropped. */
+char *
+dlock_role_name(Oid role)
+{
+	char	   *name = GetUserNameFromId(role, true);
+
+	return name != NULL ? name : psprintf("%u", role);
+}

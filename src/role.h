@@ -12,5 +12,6 @@
 
 extern void dlock_role_init(void);
 extern Oid	dlock_role_of_trigger(const TriggerData *data);
+extern char *dlock_role_name(Oid role);
 
 #endif							/* DLOCK_ROLE_H */

@@ -358,10 +358,11 @@ dlock_row_ttl(HeapTuple tuple)
 	return FORM(tuple)->ttl;
 }
 
+/* In the time of this run: a grant of another run is as old as this one. */
 int64
 dlock_row_acquired_at(HeapTuple tuple)
 {
-	return FORM(tuple)->acquired_at;
+	return dlock_clock_effective(FORM(tuple)->run, FORM(tuple)->acquired_at, 0);
 }
 
 /*
@@ -550,8 +551,7 @@ dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
 	if (form->run != dlock_clock_run())
 	{
 		form->pid = 0;
-		if (form->at_least > 0)
-			form->acquired_at = dlock_clock_started();
+		form->acquired_at = dlock_row_acquired_at(tuple);
 	}
 	form->run = dlock_clock_run();
 	return renewed;

@@ -16,11 +16,14 @@
 #include "storage/shmem.h"
 
 #include "clock.h"
+#include "contended.h"
 #include "database.h"
 #include "hint.h"
 #include "lwlocks.h"
 #include "places.h"
+#include "quota.h"
 #include "shmem.h"
+#include "stats.h"
 #include "wait.h"
 
 static shmem_request_hook_type prev_shmem_request = NULL;
@@ -38,6 +41,9 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(dlock_database_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_places_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_wait_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_stats_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_contended_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_quota_shmem_size()));
 	dlock_lwlocks_request();
 }
 
@@ -54,6 +60,9 @@ startup(void)
 	dlock_database_shmem_init();
 	dlock_places_shmem_init();
 	dlock_wait_shmem_init();
+	dlock_stats_shmem_init();
+	dlock_contended_shmem_init();
+	dlock_quota_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	attached = true;
 }

@@ -16,7 +16,8 @@
 typedef enum DlockObstacle
 {
 	DLOCK_NO_OBSTACLE,
-	DLOCK_GIVES_WAY,			/* its time is up; the next grant ends it */
+	DLOCK_IS_OVER,				/* it has expired; the next grant ends it */
+	DLOCK_GIVES_WAY,			/* it has lapsed; the next grant ends it */
 	DLOCK_HOLDS,				/* it can be asked to yield */
 	DLOCK_BLOCKS				/* nothing to do but wait */
 } DlockObstacle;

@@ -34,6 +34,7 @@
 #include "guc.h"
 #include "keytext.h"
 #include "role.h"
+#include "stats.h"
 
 PG_FUNCTION_INFO_V1(dlock_fence_trigger);
 
@@ -135,6 +136,8 @@ find_token(const TriggerData *data, HeapTuple row)
 	if (trigger->tgnargs > 1)
 		token = expand(trigger->tgargs[1], data, row);
 	if (token == NULL || *token == '\0')
+	{
+		dlock_stats_count(DLOCK_STAT_FENCE_REJECTED);
 		ereport(ERROR,
 				(errcode(ERRCODE_DLOCK_FENCED),
 				 errmsg("table \"%s\" can be changed only with a fencing token",
@@ -144,15 +147,19 @@ find_token(const TriggerData *data, HeapTuple row)
 						 trigger->tgname) :
 				 errhint("Acquire the lock, and in the transaction that writes run "
 						 "SET LOCAL dlock.token = '<the version>'.")));
+	}
 
 	/* a token that cannot be a version fits no lock */
 	errno = 0;
 	version = strtoi64(token, &end, 10);
 	if (errno != 0 || *end != '\0')
+	{
+		dlock_stats_count(DLOCK_STAT_FENCE_REJECTED);
 		ereport(ERROR,
 				(errcode(ERRCODE_DLOCK_FENCED),
 				 errmsg("\"%s\" is not a fencing token", token),
 				 errdetail("A fencing token is the number that dlock_acquire returned.")));
+	}
 	return version;
 }
 
@@ -231,10 +238,13 @@ dlock_fence_trigger(PG_FUNCTION_ARGS)
 		char	   *old = find_key(data, data->tg_trigtuple);
 
 		if (strcmp(old, key) != 0)
+		{
+			dlock_stats_count(DLOCK_STAT_FENCE_REJECTED);
 			ereport(ERROR,
 					(errcode(ERRCODE_DLOCK_FENCED),
 					 errmsg("cannot move a row from lock \"%s\" to lock \"%s\"", old, key),
 					 errhint("Delete the row while holding the first lock, and insert it while holding the second.")));
+		}
 	}
 
 	return PointerGetDatum(result);

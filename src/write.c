@@ -65,7 +65,6 @@ dlock_write_prepare_insert(DlockInsertion *insertion, const DlockStore *store,
 	insertion->store = store;
 	insertion->key = key;
 	insertion->slot = slot;
-	insertion->index = index_open(store->index, store->lockmode);
 	insertion->tuple = dlock_row_form(store->heap, key, slot, grant);
 	insertion->is_whole = insertion->tuple->t_len <= TOAST_TUPLE_THRESHOLD;
 	if (!insertion->is_whole && slot == DLOCK_HEAD)
@@ -88,6 +87,15 @@ dlock_write_load_insert(const DlockInsertion *insertion)
 	dlock_indexes_load(&insertion->indexes);
 }
 
+/* Is there any version of this row?  Under the partition lock. */
+bool
+dlock_write_is_there(const DlockInsertion *insertion)
+{
+	return dlock_find_any(insertion->store,
+						  dlock_indexes_primary(&insertion->indexes),
+						  insertion->key, insertion->slot);
+}
+
 void
 dlock_write_begin_insert(const DlockInsertion *insertion)
 {
@@ -98,7 +106,6 @@ static void
 leave_insert(DlockInsertion *insertion)
 {
 	LWLockRelease(dlock_lwlock_partition(insertion->key->hash));
-	index_close(insertion->index, insertion->store->lockmode);
 	dlock_indexes_close(&insertion->indexes);
 }
 

@@ -18,7 +18,6 @@ typedef struct DlockInsertion
 	const DlockStore *store;
 	const DlockKey *key;
 	int64		slot;
-	Relation	index;			/* the primary key's */
 	HeapTuple	tuple;
 	bool		is_whole;		/* or else it is to be updated */
 	DlockIndexes indexes;
@@ -30,6 +29,7 @@ extern void dlock_write_prepare_insert(DlockInsertion *insertion,
 									   const DlockGrant *grant);
 extern void dlock_write_load_insert(const DlockInsertion *insertion);
 extern void dlock_write_begin_insert(const DlockInsertion *insertion);
+extern bool dlock_write_is_there(const DlockInsertion *insertion);
 extern void dlock_write_cancel_insert(DlockInsertion *insertion);
 extern void dlock_write_end_insert(DlockInsertion *insertion,
 								   const DlockGrant *grant, DlockRow *row);

@@ -22,7 +22,7 @@
  * Every key that a transaction is about to change is noted first, so that its
  * waiters are woken at the end, however the transaction ends.  When the
  * callbacks for COMMIT and ABORT run, the outcome is visible to all processes
- * and nothing may fail, so they only set latches.
+ * and nothing may fail, so they only set latches, count and log.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,9 +36,11 @@
 
 #include "clock.h"
 #include "database.h"
+#include "ends.h"
 #include "guc.h"
 #include "session.h"
 #include "standby.h"
+#include "stats.h"
 #include "wait.h"
 #include "xact.h"
 
@@ -60,6 +62,7 @@ typedef struct Noted
 {
 	DlockChange change;
 	SubTransactionId subid;
+	uint32		counts;			/* DLOCK_STAT_BITs, for the commit */
 } Noted;
 
 static Noted *changes = NULL;
@@ -75,6 +78,7 @@ dlock_xact_enter(void)
 	if (!xact.touched)
 	{
 		xact.touched = true;
+		dlock_stats_attach();
 		xact.had_xid = TransactionIdIsValid(GetTopTransactionIdIfAny());
 		xact.wal_first = pgWalUsage.wal_records;
 		xact.wal_ours = 0;
@@ -130,6 +134,23 @@ dlock_xact_cancel_change(int change)
 	nchanges = change;
 }
 
+/*
+ * What the commit of this change counts.  A change may end several grants, and
+ * so count the same thing more than once; each further time is noted as a change
+ * that wakes nobody.
+ */
+void
+dlock_xact_count_change(int change, DlockStat stat)
+{
+	if (changes[change].counts & DLOCK_STAT_BIT(stat))
+	{
+		change = dlock_xact_begin_change(changes[change].change.hash);
+		changes[change].change.wakes_turn = false;
+		changes[change].change.wakes_change = false;
+	}
+	changes[change].counts |= DLOCK_STAT_BIT(stat);
+}
+
 /* What the change was, and so what its commit means to waiters. */
 void
 dlock_xact_end_change(int change, bool wakes_turn, bool wakes_change,
@@ -142,8 +163,18 @@ dlock_xact_end_change(int change, bool wakes_turn, bool wakes_change,
 	this->change.expires = expires;
 
 	/* a trigger may fence the same key for every row: note it once */
-	if (change > 0 && memcmp(this, this - 1, sizeof(Noted)) == 0)
+	if (change > 0 && this->counts == 0 &&
+		memcmp(this, this - 1, sizeof(Noted)) == 0)
 		dlock_xact_cancel_change(change);
+}
+
+static void
+count_changes(void)
+{
+	for (int i = 0; i < nchanges; i++)
+		if (changes[i].counts != 0)
+			dlock_stats_count_set(changes[i].counts);
+	dlock_ends_count();
 }
 
 /* Wake those that wait for the keys changed from the given one on. */
@@ -238,7 +269,10 @@ static void
 at_end(bool committed)
 {
 	restore_synchronous_commit();
+	if (committed)
+		count_changes();
 	wake_waiters(0, !committed);
+	dlock_ends_at_end(committed);
 	dlock_session_at_end(committed);
 	if (committed && xact.due != 0)
 		dlock_database_want_reaper(xact.due);
@@ -290,6 +324,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
+	dlock_ends_at_abort_sub(mySubid);
 
 	/* the changes of this subtransaction and its children come last */
 	while (first > 0 && changes[first - 1].subid >= mySubid)

@@ -8,6 +8,8 @@
 #ifndef DLOCK_XACT_H
 #define DLOCK_XACT_H
 
+#include "stats.h"
+
 /* What a lock operation wrote, and so what its commit needs. */
 typedef enum DlockWrite
 {
@@ -25,6 +27,7 @@ extern int	dlock_xact_begin_change(uint64 hash);
 extern void dlock_xact_cancel_change(int change);
 extern void dlock_xact_end_change(int change, bool wakes_turn,
 								  bool wakes_change, int64 expires);
+extern void dlock_xact_count_change(int change, DlockStat stat);
 extern void dlock_xact_want_reaper(int64 when);
 
 #endif							/* DLOCK_XACT_H */

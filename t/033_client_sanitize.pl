@@ -60,6 +60,20 @@ sub workout
 	is($a->ask('acquire', 's', session => 1)->{status}, 'ok', "$what: session lock");
 	is($a->ask('acquire', '')->{status}, 'invalid', "$what: an error");
 
+	# kinds, several locks, locks within locks
+	is(join(' ', map { $_->ask('acquire', 'place', slots => 2, ttl => 600, renew => 1)->{status} } $a, $b), 'ok ok', "$what: places");
+	is($b->ask('infos', 'place')->{count}, 2, "$what: and their holders");
+	is($a->ask('all', "x1 $what,x2 $what,x3 $what", slots => '0,-1,3', ttl => 600, renew => 1)->{status}, 'ok', "$what: several");
+	is($a->ask('all', "x4 $what,x1 $what", wait => 100)->{status}, 'busy', "$what: one of several is busy");
+	is($a->ask('nest', '', threads => 4, count => 10)->{bad}, 0, "$what: threads that acquire the same within each other");
+	my $version = $a->ask('state', "x2 $what")->{version};
+	is($b->ask('adopt', "x2 $what", version => $version, renew => 1)->{status}, 'ok', "$what: adopted");
+	is($a->ask('release_all', "x1 $what,x2 $what,x3 $what")->{status}, 'ok', "$what: several are released");
+	is($b->event('lost', "x2 $what")->{version}, $version, "$what: what was adopted is lost");
+	is($a->ask('all', "s1 $what,s2 $what", session => 1)->{status}, 'ok', "$what: several session locks");
+	is($a->ask('release', "s1 $what")->{status}, 'ok', "$what: one of them is released");
+	is($a->ask('acquire', "within $what", reentrant => 1)->{status}, 'ok', "$what: reentrant") foreach 1, 2;
+
 	# a handle that is closed in a callback, and one that a child closes
 	my $c = driver(undef, program => "$folder/driver", under => \@under);
 	is($c->ask('cycle', conninfo($node), key => "cycle $what", count => 10, hold => 60)->{status}, 'ok', "$what: short calls");

@@ -90,6 +90,82 @@ $node->safe_psql('postgres', "SELECT dlock_acquire('journal', '1h')");
 is($code, 2, 'fenced_writer: no lock');
 
 #
+# The scripts of examples/shell.  Each command notes when it begins and ends.
+#
+
+my $shell = client_dir() . '/../examples/shell';
+my $notes = PostgreSQL::Test::Utils::tempdir() . '/notes';
+my $command = 'echo "+$2" >>"$1"; while ! [ -e "$3" ]; do sleep 0.02; done; echo "-$2" >>"$1"';
+local %ENV = (
+	%ENV,
+	PATH => client_dir() . "/cli:$ENV{PATH}",
+	PGHOST => $node->host,
+	PGPORT => $node->port,
+	PGDATABASE => 'postgres');
+
+# A script with a command called $name, which ends when the file $until is there.
+sub start_script
+{
+	my ($script, $what, $name, $until) = @_;
+
+	return IPC::Run::start([ "$shell/$script", $what, 'sh', '-c', $command, 'sh', $notes, $name, $until ],
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+}
+
+sub noted { return -e $notes ? slurp_file($notes) : ''; }
+
+# at most three workers for each tenant
+my @workers = map { start_script('tenant_worker', 7, "w$_", "$notes.go") } 1 .. 5;
+wait_until('three work', sub { return noted() =~ /^(\+w\d\n){3}$/; });
+$node->poll_query_until('postgres', "SELECT count(*) = 2 FROM dlock_waiters WHERE key = 'tenant:7'") or die 'the others do not wait';
+push @workers, start_script('tenant_worker', 8, 'w6', "$notes.go");
+wait_until('another tenant has workers of its own', sub { return noted() =~ /^\+w6$/m; });
+unlike(noted(), qr/^-/m, 'tenant_worker: three of five work');
+append_to_file("$notes.go", 'x');
+$_->finish foreach @workers;
+is(join(' ', map { $_->result(0) } @workers), '0 0 0 0 0 0', 'tenant_worker: all have worked');
+my ($now, $most) = (0, 0);
+foreach my $note (grep { !/w6/ } split /\n/, noted())
+{
+	$now += $note =~ /^\+/ ? 1 : -1;
+	$most = $now if $now > $most;
+}
+is("$now $most", '0 3', 'tenant_worker: never more than three');
+
+# readers and a migration
+unlink $notes;
+my @readers = map { start_script('with_schema', 'read', "r$_", "$notes.read") } 1 .. 3;
+wait_until('three read', sub { return noted() =~ /^(\+r\d\n){3}$/; });
+my $migration = start_script('with_schema', 'migrate', 'm', "$notes.migrate");
+$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters WHERE key = 'schema'") or die 'the migration does not wait';
+my $late = start_script('with_schema', 'read', 'r4', "$notes.read");
+$node->poll_query_until('postgres', "SELECT count(*) = 2 FROM dlock_waiters WHERE key = 'schema'") or die 'the late reader does not wait';
+append_to_file("$notes.read", 'x');
+wait_until('the migration runs', sub { return noted() =~ /^\+m$/m; });
+append_to_file("$notes.migrate", 'x');
+$_->finish foreach @readers, $migration, $late;
+like(noted(), qr/^(\+r[123]\n){3}(-r[123]\n){3}\+m\n-m\n\+r4\n-r4\n$/, 'with_schema: the migration runs alone, after those before it');
+
+# once a minute, on ten machines
+unlink $notes;
+append_to_file("$notes.at once", 'x');
+foreach my $minute (1, 2)
+{
+	my @machines;
+
+	local $ENV{AT_LEAST} = '3s';
+	# some start at the same time, some when the job has ended
+	push @machines, map { start_script('every_minute', 'minutely', "$minute", "$notes.at once") } 1 .. 5;
+	$_->finish foreach @machines;
+	push @machines, map { start_script('every_minute', 'minutely', "$minute", "$notes.at once") } 6 .. 10;
+	$_->finish foreach @machines[ 5 .. 9 ];
+	is(join(' ', map { $_->result(0) } @machines), '0 0 0 0 0 0 0 0 0 0', "every_minute, $minute: no machine complains");
+	is(noted() =~ tr/+//, $minute, "every_minute, $minute: one has run it");
+	$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM dlock_locks WHERE key = 'minutely'") or die 'the key stays busy';
+}
+is(system("$shell/every_minute", 'failing', 'sh', '-c', 'exit 3') >> 8, 3, 'every_minute: the exit code of the job');
+
+#
 # Installed, and used by a program through pkg-config
 #
 

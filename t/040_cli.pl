@@ -163,7 +163,7 @@ $node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM dlock_waiters');
 
 my $ls = (dlock('ls'))[1];
 like($ls, qr/^jo% .*\njob:1 .*\njob:2 /m, 'ls: by key');
-like($ls, qr/^job:1 +\d+ +held +59m \d\ds +1h 00m +\d+.* +0 +0 +\w+ +one +first$/m, 'ls: a row');
+like($ls, qr/^job:1 +\d+ +held +1 +59m \d\ds +1h 00m +\d+.* +0 +0 +\w+ +one +first$/m, 'ls: a row');
 like($ls, qr/^job:2 .* 1 +0 +\w+ /m, 'ls: a client waits');
 my @lines = split /\n/, $ls;
 is(index($lines[1], 'held'), index($lines[0], 'STATE'), 'ls: aligned');
@@ -187,7 +187,7 @@ my $waiters = dlock_json('ls', '--waiters', '--json');
 is(scalar @$waiters, 1, 'ls --waiters');
 is_deeply([ map { $waiters->[0]{$_} } qw(key owner position priority watches) ],
 	[ 'job:2', 'patient', 1, 0, JSON::PP::false ], 'ls --waiters: the fields');
-like((dlock('ls', '--waiters'))[1], qr/^KEY +POSITION .*\njob:2 +1 +0 .* patient$/m, 'ls --waiters for people');
+like((dlock('ls', '--waiters'))[1], qr/^KEY +POSITION .*\njob:2 +1 +exclusive +0 .* patient$/m, 'ls --waiters for people');
 
 my $info = (dlock('info', 'job:2'))[1];
 like($info, qr/^key +job:2\nstate +held\nversion +\d+\n/, 'info');
@@ -218,10 +218,10 @@ is((end_dlock($waiter))[0], 143, 'SIGTERM ends a waiting acquire');
 	ask($session, "SELECT dlock_acquire('open')");
 	my $run = start_dlock('acquire', 'open', '--wait=1h', '--owner=w');
 	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters WHERE key = 'open'");
-	like((dlock('ls', 'open'))[1], qr/^open +- +not held .* 1 +- .*-$/m, 'ls: not held, but waited for');
+	like((dlock('ls', 'open'))[1], qr/^open +- +not held +0 .* 1 +- .*-$/m, 'ls: not held, but waited for');
 	is_deeply(
 		dlock_json('ls', 'open', '--json'),
-		[ { key => 'open', held => JSON::PP::false, waiting => 1, watching => 0 } ],
+		[ { key => 'open', held => JSON::PP::false, holders => [], waiting => 1, watching => 0 } ],
 		'ls: the same in JSON');
 	like((dlock('top', 'open', '--once'))[1], qr/^open +- +not held/m, 'top: the same');
 	end_session($session);

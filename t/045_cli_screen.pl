@@ -76,7 +76,7 @@ foreach my $width (40, 60, 80, 132, 200)
 {
 	my @lines = fits($width, 'ls', ['ls']);
 	is(scalar @lines, keys(%hostile) + 2, "ls, $width columns: a row is a line");
-	like($lines[0], qr/^KEY +(?:VERSION +)?(?:STATE +)?REMAINING .*WAITING .*OWNER/, "ls, $width columns: the columns that matter");
+	like($lines[0], qr/^KEY +(?:VERSION +)?(?:STATE +)?(?:HOLDERS +)?REMAINING .*WAITING .*OWNER/, "ls, $width columns: the columns that matter");
 	like(join("\n", @lines), qr/^h:long\S*…\S*end /m, "ls, $width columns: cut in the middle");
 	like(join("\n", @lines), qr/^h:長\S*…\S*終 /m, "ls, $width columns: wide characters, too");
 
@@ -96,7 +96,7 @@ foreach my $width (40, 60, 80, 132, 200)
 	fits($width, 'watch', [ 'watch', $hostile{$_}, '--count=1' ]) foreach sort keys %hostile;
 }
 my @all = fits(200, 'ls', ['ls']);
-like($all[0], qr/^KEY +VERSION +STATE +REMAINING +TTL +HELD FOR +WAITING +PRIORITY +ROLE +OWNER +VALUE$/, 'ls: all columns where there is room');
+like($all[0], qr/^KEY +VERSION +STATE +HOLDERS +REMAINING +TTL +HELD FOR +WAITING +PRIORITY +ROLE +OWNER +VALUE$/, 'ls: all columns where there is room');
 @all = fits(40, 'ls', ['ls']);
 like($all[0], qr/^KEY +REMAINING +WAITING +OWNER$/, 'ls: the least where there is not');
 
@@ -117,12 +117,12 @@ foreach my $width (40, 80)
 #
 
 my @rows = split /\n/, output_of('ls');
-is(scalar(split / {2,}/, $_), 11, 'a pipe: all columns, between two spaces') foreach @rows;
+is(scalar(split / {2,}/, $_), 12, 'a pipe: all columns, between two spaces') foreach @rows;
 my ($long) = grep { /^h:long/ } @rows;
 is((split / {2,}/, $long)[0], $hostile{long}, 'a pipe: nothing is cut');
 take('short');
 my ($short) = grep { /^short/ } split /\n/, output_of('ls');
-is(scalar(split / {2,}/, $short), 11, 'a pipe: an empty cell is there');
+is(scalar(split / {2,}/, $short), 12, 'a pipe: an empty cell is there');
 like($short, qr/  - +-$/, 'a pipe: as a dash');
 cmp_ok(length $short, '<', 200, 'a pipe: a short key has a short row');
 

@@ -131,7 +131,7 @@ sub commands
 	like($run->(0, 'info', 'a'), qr/^requested by .*priority 1/m, 'info: who asks');
 	like($run->(0, 'ls'), qr/^a +$version +preempting /m, 'ls');
 	like($run->(0, 'ls', 'a*'), qr/^a +$version /m, 'ls of a pattern');
-	like($run->(0, 'ls', '--waiters'), qr/^a +1 +1 /m, 'ls of those who wait');
+	like($run->(0, 'ls', '--waiters'), qr/^a +1 +exclusive +1 /m, 'ls of those who wait');
 	like($run->(0, 'top', '--once'), qr/^HOT KEY .*^a +1 /ms, 'top');
 	$run->(0, 'top', '--json');
 	is($run->(0, 'release', 'a', $version), 'released', 'release');
@@ -141,6 +141,13 @@ sub commands
 	is((end_dlock($observer))[0], 0, 'elect --observe');
 	is($run->(0, 'force-release', 'a', '--reason=test'), 0 + $next, 'force-release');
 	is($run->(0, 'elect', 'a', '--', 'echo', 'leads'), 'leads', 'elect');
+
+	# several holders, several keys, how a grant ends, and a command within a command
+	is($run->(0, 'exec', 'k', '--slots=3', '--at-least=10ms', '--delay=10ms', '--', 'echo', 'runs'), 'runs', 'exec --slots');
+	is($run->(0, 'exec', 'r', '--shared', '--lazy', '--wait=1min', '--', 'echo', 'runs'), 'runs', 'exec --shared');
+	is($run->(0, 'exec', 'm', '--and=n', '--', 'echo', 'runs'), 'runs', 'exec --and');
+	is($run->(0, 'exec', 'm', '--and=n', '--wait=1min', '--', dlock_program(), 'exec', 'n', '--', 'echo', 'runs'), 'runs', 'exec within exec');
+	$run->(0, 'ls', '--holders');
 
 	$becomes->("SELECT refreshed_at > acquired_at FROM $locks WHERE key = 'long'");
 	kill 'TERM', $renewed->{pid};
@@ -186,6 +193,14 @@ sub calls
 	$call->('ok', 'resign', 'leader');
 	$lock = $call->('ok', 'acquire', 'key', ttl => 600000);
 	$call->('ok', 'release_key', 'key', version => $lock->{version});
+	$call->('ok', 'all', 'x,y', ttl => 600000, slots => '-1,3');
+	$call->('ok', 'all', 'p,q', ttl => 600000, wait => 100);
+	is($call->('ok', 'infos', 'x')->{count}, 1, 'infos');
+	$lock = $call->('ok', 'acquire', 'kind', ttl => 600000, slots => 5, at_least => 1, lazy => 1);
+	$call->('ok', 'acquire', 'kind', slots => 5, reentrant => 1);
+	$call->('ok', 'adopt', 'kind', version => $lock->{version}, renew => 1);
+	$call->('ok', 'release_all', 'x,y,p,q');
+	$call->('ok', 'force_release', 'kind', version => $lock->{version}, reason => 'test');
 	$call->('ok', 'acquire', 'session', ttl => 600000, session => 1) if $place->{direct};
 	$driver->finish;
 
@@ -232,8 +247,8 @@ my ($help) = (dlock('--help'))[1] =~ /^Commands:\n(.*?)\n\n/ms;
 is(join(' ', sort keys %commands), join(' ', sort $help =~ /^  (\S+)/mg), 'every command was run');
 
 my %local = map { $_ => 1 } qw(close event_name free info_free is_owner key left_ms lib_version list_free lost_reason
-  open open_options_init_size options_init_size owner reason_name status_name ttl_ms version waiters_free);
-my %named = (get_info => 'info', list_waiters => 'waiters');
+  open open_options_init_size options_init_size owner reason_name slots status_name ttl_ms version waiters_free);
+my %named = (acquire_all => 'all', get_info => 'info', get_infos => 'infos', list_waiters => 'waiters');
 my @exported = slurp_file(client_dir() . '/libdlock.map') =~ /^\t\tdlock_(\w+);/mg;
 is(join(' ', grep { !$calls{ $named{$_} // $_ } } grep { !$local{$_} } @exported), '', 'every call was made');
 

@@ -32,7 +32,9 @@
 typedef enum Meaning
 {
 	NOTHING_THERE,
-	GIVES_WAY,					/* ends at once, if it is in the way */
+	IS_OVER,					/* ends with the next grant, if it is in the
+								 * way */
+	GIVES_WAY,					/* the same, but is still its holder's */
 	HOLDER,
 	WALL						/* nothing helps but waiting */
 } Meaning;
@@ -83,9 +85,9 @@ static const RowCase cases[] = {
 	{"lapsed, fenced", ANOTHERS, WALL, true, LATE,.lazy = true,.used = true},
 	{"lapsed, at_least not over", ANOTHERS, WALL, true, LATE,.lazy = true,.at_least = TTL + 2 * SECOND},
 	{"lapsed, ours", OURS, GIVES_WAY, true, LATE,.lazy = true},
-	{"expired", ANOTHERS, GIVES_WAY, false, LATE,.priority = 9},
+	{"expired", ANOTHERS, IS_OVER, false, LATE,.priority = 9},
 	{"expired, fenced", ANOTHERS, WALL, false, LATE,.used = true},
-	{"expired, ours", OURS, GIVES_WAY, false, LATE},
+	{"expired, ours", OURS, IS_OVER, false, LATE},
 	{"expired, delayed", ANOTHERS, WALL, false, LATE,.delay = 2 * SECOND},
 	{"expired, delayed, ours", OURS, WALL, false, LATE,.delay = 2 * SECOND},
 	{"cooling", NOBODYS, WALL, false,.exists = true,.expires = 1},
@@ -184,7 +186,7 @@ makes_room_before(const Key *key, int i, int j)
 
 	if (a->meaning != b->meaning)
 		return a->meaning < b->meaning;
-	if (a->meaning == GIVES_WAY)
+	if (a->meaning <= GIVES_WAY)
 		return i < j;
 	if (a->meaning == HOLDER && a->priority != b->priority)
 		return a->priority < b->priority;

@@ -235,6 +235,8 @@ wal_receiver_status_interval = '1s'
 hot_standby = on
 restart_after_crash = on
 log_line_prefix = '%m [%p] %a '
+dlock.max_ttl = '15s'
+dlock.default_ttl = '10s'
 include_if_exists = 'roles.conf'
 END
 	$self->set_roles($node);

@@ -104,8 +104,8 @@ typedef struct Op
 	int32_t		slots;			/* EXCLUSIVE, READER, or one of so many */
 	int32_t		at_least;		/* milliseconds */
 	int32_t		delay;			/* milliseconds */
-	uint32_t	with;			/* number of the first acquire of its group; of
-								 * a check: of the acquire before it; or 0 */
+	uint32_t	with;			/* number of the first acquire of its group;
+								 * of a check: of the acquire before it; or 0 */
 	uint8_t		kind;
 	uint8_t		outcome;
 	bool		session;

@@ -20,7 +20,8 @@
 static Hold *holds;
 static uint32_t nholds;
 
-static const Hold **active;		/* those that may last beyond the current grant */
+static const Hold **active;		/* those that may last beyond the current
+								 * grant */
 static uint32_t nactive;
 
 static const Hold **in_the_way;
@@ -156,7 +157,7 @@ check_places(uint32_t key)
 	{
 		Time		done = history.ops[grants[i]->grant].done;
 
-		for (; next < nholds && history.ops[holds[next].grant].called < done; next++)
+		for (; next < nholds && history.ops[holds[next].grant].called <= done; next++)
 			active[nactive++] = &holds[next];
 		check_grant(grants[i]);
 	}

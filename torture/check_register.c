@@ -22,7 +22,8 @@
 
 static uint32_t *grants;		/* of a key, by their completion */
 static uint32_t ngrants;
-static int64_t *shared;			/* versions of the key that were shared, in order */
+static int64_t *shared;			/* versions of the key that were shared, in
+								 * order */
 static uint32_t nshared;
 
 static int

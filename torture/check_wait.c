@@ -250,7 +250,11 @@ check_wait(uint32_t key, const Point *points, uint32_t n)
 
 			if (op->kind == OP_ACQUIRE && points[i].what == POINT_DONE)
 				look_at_waiters(points[i].index);
-			/* one of a group waits for the others before it waits for this key */
+
+			/*
+			 * one of a group waits for the others before it waits for this
+			 * key
+			 */
 			else if (op->kind == OP_ACQUIRE && op->wait != 0 && op->with == 0)
 				wait_begins(points[i].index);
 			holds = points[i].what == POINT_DONE &&

@@ -10,7 +10,8 @@
  * connection string.  On SIGTERM it finishes what it does, releases what it
  * holds, and exits.
  *
- * Most of the time it behaves correctly.  Sometimes it lets a lock expire, sleeps
+ * This file uses exclusive locks, through libdlock.  kinds.c uses the others, in
+ * SQL.  Most of the time the client behaves correctly.  Sometimes it lets a lock expire, sleeps
  * through its lease, or writes with the token of a lock that it has lost, which
  * the fence must reject.
  *
@@ -24,9 +25,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client.h"
 #include "dlock.h"
 #include "history.h"
+#include "kinds.h"
 #include "register.h"
+#include "sql.h"
 
 #define HOT_KEYS 3
 #define COLD_KEYS 40
@@ -34,7 +38,6 @@
 #define MAX_PORTS 8
 #define SLOTS 3
 #define OLD_TOKENS 8
-#define KEY_SIZE 16
 #define WATCH_MS 100
 
 /* A lock that we hold, or have lost and not closed yet. */
@@ -54,10 +57,11 @@ typedef struct OldToken
 	int64_t		version;
 } OldToken;
 
-static int	client;
-static long op;
+int			client;
+long		op;
+volatile	sig_atomic_t stopping;
+
 static dlock_handle *handle;
-static volatile sig_atomic_t stopping;
 
 /* protects "lock" and "base" of the slots, for the thread that watches them */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -77,19 +81,19 @@ next_random(void)
 	return z ^ (z >> 31);
 }
 
-static int
+int
 below(int n)
 {
 	return (int) (next_random() % (uint64_t) n);
 }
 
-static bool
+bool
 chance(int percent)
 {
 	return below(100) < percent;
 }
 
-static void
+void
 rest(int ms)
 {
 	if (!stopping)
@@ -167,7 +171,7 @@ done_otherwise(long number, const char *what, dlock_status status, const dlock_e
 				err->sqlstate[0] != '\0' ? err->sqlstate : "none", dlock_status_name(status));
 }
 
-static void
+void
 remember(const char *key, int64_t version)
 {
 	OldToken   *token = &old_tokens[nold++ % OLD_TOKENS];
@@ -211,8 +215,10 @@ do_acquire(Slot *slot)
 
 	/* never preempted without notice, which would not end our belief */
 	options.cleanup_ms = 60000;
-	if (kind < 50)
+	if (kind < 45)
 		snprintf(key, sizeof(key), "hot%d", below(HOT_KEYS));
+	else if (kind < 55)
+		snprintf(key, sizeof(key), "shared%d", below(SHARED_KEYS));
 	else if (kind < 90)
 		snprintf(key, sizeof(key), "cold%d", below(COLD_KEYS));
 	else if (kind < 95)
@@ -312,9 +318,9 @@ do_release(Slot *slot)
 	drop(slot);
 }
 
-/* lock: if we hold it, else NULL */
-static void
-do_write(const char *key, int64_t version, const dlock_lock *lock)
+/* left_ms: what is left of our lease, or 0 */
+void
+do_write(const char *key, int64_t version, int left_ms)
 {
 	char		sqlstate[6];
 	long		number = ++op;
@@ -323,8 +329,8 @@ do_write(const char *key, int64_t version, const dlock_lock *lock)
 	bool		early = chance(70);
 
 	/* fenced, beyond the lease: nobody can get the lock until we are done */
-	if (lock != NULL && chance(8))
-		pause = (int) dlock_left_ms(lock) * 10 / 9 + below(1000);
+	if (left_ms > 0 && chance(8))
+		pause = left_ms * 10 / 9 + below(1000);
 	else if (chance(20))
 		pause = below(60);
 
@@ -364,13 +370,18 @@ step(void)
 	Slot	   *slot = &slots[below(SLOTS)];
 	int			what = below(100);
 
+	if (chance(40))
+	{
+		kinds_step();
+		return;
+	}
 	if (slot->lock == NULL)
 	{
 		if (what < 10 && nold > 0)
 		{
 			const OldToken *token = &old_tokens[below(nold < OLD_TOKENS ? nold : OLD_TOKENS)];
 
-			do_write(token->key, token->version, NULL);
+			do_write(token->key, token->version, 0);
 		}
 		else if (what < 70)
 			do_acquire(slot);
@@ -386,7 +397,7 @@ step(void)
 	}
 	do_use(slot);
 	if (what < 35)
-		do_write(slot->key, slot->version, slot->lock);
+		do_write(slot->key, slot->version, (int) dlock_left_ms(slot->lock));
 	else if (what < 50)
 		do_refresh(slot);
 	else if (what < 85 || (what < 88 && slot->session))
@@ -456,7 +467,7 @@ main(int argc, char **argv)
 	sigaction(SIGTERM, &action, NULL);
 
 	snprintf(conninfo, sizeof(conninfo), "host=%s port=%s %s", hosts, list, argv[5]);
-	register_servers(ports, nports, argv[5]);
+	sql_servers(ports, nports, argv[5]);
 	dlock_open_options_init(&options);
 	options.ttl_ms = 3000;
 	options.timeout_ms = 4000;
@@ -477,6 +488,7 @@ main(int argc, char **argv)
 	for (int i = 0; i < SLOTS; i++)
 		if (slots[i].lock != NULL)
 			do_release(&slots[i]);
+	kinds_end();
 	register_close();
 
 	/* the watcher no longer uses a lock, and ends with us */

@@ -19,9 +19,6 @@ typedef enum RegisterOutcome
 	REGISTER_UNKNOWN			/* there is no answer to COMMIT */
 } RegisterOutcome;
 
-/* The servers: loopback ports, and the rest of the connection string. */
-extern void register_servers(const int *ports, int n, const char *more);
-
 /*
  * One transaction: fence, count, record in the journal.  Pauses for fence_ms
  * after the fence, and for commit_ms before the commit.

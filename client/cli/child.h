@@ -46,6 +46,7 @@ extern int	child_exit_code(const Child *child);
 /* guard.c */
 extern bool guard_start(void);
 extern void guard_watch(pid_t group, int64_t end_at, int64_t kill_at);
+extern void guard_told(void);
 extern void guard_forget(void);
 extern void guard_in_child(void);
 extern void guard_stop(void);

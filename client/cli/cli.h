@@ -51,6 +51,8 @@ typedef struct
 
 	/* what to lock */
 	const char *key;
+	const char **also;			/* further keys, of --and */
+	int			also_count;
 	int64_t		version;		/* 0: none given */
 	const char *owner;
 	const char *value;
@@ -60,6 +62,11 @@ typedef struct
 	int64_t		priority;
 	int64_t		cleanup;		/* -1: none given */
 	bool		force;
+	int64_t		slots;			/* 0: none given */
+	bool		shared;
+	int64_t		at_least;
+	int64_t		delay;
+	bool		lazy;
 	const char *reason;
 
 	/* how to run the command */
@@ -72,6 +79,7 @@ typedef struct
 	/* how to show it */
 	bool		json;
 	bool		waiters;
+	bool		holders;
 	const char *sort;
 	int64_t		limit;
 	int64_t		interval;
@@ -109,17 +117,43 @@ extern int	report_status(dlock_status status, const dlock_error *err,
 						  const char *key);
 extern int	give_up(dlock_handle *handle, dlock_status status,
 					const dlock_error *err, const char *key);
-extern void report_holder(dlock_handle *handle, dlock_status status,
-						  const char *key);
+extern void report_holders(dlock_handle *handle, dlock_status status,
+						   const char *const *keys, int count);
 extern const char *default_owner(void);
 extern void fill_lock_options(const Options *options, dlock_options *out);
 
-/* acquire.c: one that a signal can end */
-extern dlock_status acquire_or_signal(dlock_handle *handle,
-									  const Options *options,
-									  const dlock_options *lock_options,
-									  bool campaign, dlock_lock **lock,
-									  dlock_error *err, int *signo);
+/* hold.c: the locks of one command */
+typedef enum
+{
+	HOLD_ACQUIRE,
+	HOLD_CAMPAIGN,
+	HOLD_NESTED					/* what we run under is ours already */
+} HoldMode;
+
+typedef struct
+{
+	const char **keys;
+	dlock_lock **locks;			/* in the same order */
+	bool	   *borrowed;		/* of the dlock exec around us */
+	int			count;
+} Hold;
+
+extern void hold_init(Hold *hold, const Options *options);
+extern dlock_status hold_acquire(Hold *hold, dlock_handle *handle,
+								 const Options *options,
+								 const dlock_options *lock_options,
+								 HoldMode mode, dlock_error *err, int *signo);
+extern int64_t hold_left(const Hold *hold);
+extern int64_t hold_ttl(const Hold *hold);
+extern const dlock_lock *hold_lost(const Hold *hold);
+extern dlock_status hold_release(Hold *hold, int64_t timeout, dlock_error *err);
+extern void hold_free(Hold *hold);
+extern const char *hold_name(const Hold *hold);
+
+/* inherit.c: the locks that we run under, as the environment says */
+extern int64_t inherited_version(const char *key, const char **owner);	/* 0: none */
+extern char **make_variables(const Hold *hold);
+extern void free_variables(char **variables);
 
 /* the commands */
 extern int	run_exec(const Options *options);
@@ -134,12 +168,15 @@ extern int	run_ls(const Options *options);
 extern int	run_watch(const Options *options);
 extern int	run_top(const Options *options);
 
-/* list.c: keys with their grants and queues, as ls, info and top show them */
+/*
+ * list.c and entry.c: keys with their grants and queues, as ls, info and top
+ * show them
+ */
 typedef struct
 {
 	const char *key;
-	const dlock_info *holders;	/* its grants, the oldest first */
-	size_t		holder_count;	/* 0: free, or in an open transaction */
+	const dlock_info *grants;	/* the oldest first */
+	size_t		grant_count;	/* 0: free, or in an open transaction */
 	int			waiting;
 	int			watching;
 	int64_t		longest_wait;
@@ -157,15 +194,26 @@ typedef struct
 } List;
 
 extern dlock_status list_get(dlock_handle *handle, const Options *options,
-							 int64_t timeout, List *list, dlock_error *err);
-extern const dlock_info *first_holder(const Entry *entry);
-extern int64_t newest_version(const Entry *entry);
+							 int64_t max_keys, int64_t timeout, List *list,
+							 dlock_error *err);
+extern const dlock_info *shown_grant(const Entry *entry);
+extern bool is_cooling(const dlock_info *info);
+extern size_t holder_count(const Entry *entry);
+extern const char *entry_state(const Entry *entry);
+extern const char *entry_role(const Entry *entry);
+extern const char *entry_owner(const Entry *entry);
+extern const char *entry_value(const Entry *entry);
+extern int64_t entry_remaining(const Entry *entry);
+extern int64_t entry_held_for(const Entry *entry);
+extern Colour state_colour(const char *state);
+extern Colour entry_colour(const Entry *entry);
+extern void text_holders(Text *to, const Entry *entry);
+extern void text_slots(Text *to, int32_t slots);
 extern void list_sort(List *list, const char *by);
 extern void list_free(List *list);
-extern Colour remaining_colour(const dlock_info *info);
-extern int64_t held_for(const dlock_info *info);
 extern const char *duration_string(int64_t ms, Text *buffer);
 extern void json_entry(Text *json, const char *name, const Entry *entry);
+extern void json_grant(Text *json, const dlock_info *info);
 extern void json_waiter(Text *json, const dlock_waiter *waiter);
 extern void json_time(Text *json, const char *name, int64_t unix_ms);
 extern int64_t unix_now_ms(void);

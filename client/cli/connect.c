@@ -3,6 +3,7 @@
  *	  From the options to a handle, and from a status to an exit code.
  */
 #include "cli.h"
+#include "clock.h"
 #include "times.h"
 #include "util.h"
 
@@ -124,6 +125,12 @@ exit_code(dlock_status status)
 int
 report_status(dlock_status status, const dlock_error *err, const char *key)
 {
+	/* an answer about several keys */
+	if (key == NULL && status != DLOCK_OK && status <= DLOCK_REFUSED)
+	{
+		error("%s", err->message);
+		return exit_code(status);
+	}
 	switch (status)
 	{
 		case DLOCK_OK:
@@ -165,30 +172,70 @@ give_up(dlock_handle *handle, dlock_status status, const dlock_error *err,
 	return code;
 }
 
-/* Report who holds it, unless the server takes too long to tell. */
-void
-report_holder(dlock_handle *handle, dlock_status status, const char *key)
+/* Who holds a busy key, or what else keeps it busy. */
+static void
+text_holder(Text *line, const char *key, bool name_it, const dlock_info *infos, size_t n)
 {
-	dlock_info *info = NULL;
-	Text		line = {0};
+	Entry		entry = {.key = key,.grants = infos,.grant_count = n};
+	const dlock_info *info = shown_grant(&entry);
 
-	if (exit_code(status) != EXIT_BUSY || is_quiet ||
-		dlock_get_info(handle, key, HOLDER_MS, &info, NULL) != DLOCK_OK)
+	if (name_it)
+		text_format(line, "\"%s\"", key);
+	else
+		text_add(line, "It");
+	if (is_cooling(info))
+	{
+		text_format(line, " is held by nobody, but stays busy after version %lld for ",
+					(long long) info->version);
+		text_duration(line, info->remaining_ms);
+		text_add(line, ".");
 		return;
-	text_format(&line, "It is held with version %lld by role ",
-				(long long) info->version);
-	text_add(&line, info->role);
+	}
+	if (holder_count(&entry) > 1)
+	{
+		text_format(line, " is held by %d clients, the last one",
+					(int) holder_count(&entry));
+		text_format(line, " with version %lld", (long long) info->version);
+	}
+	else
+		text_format(line, " is held with version %lld", (long long) info->version);
+	text_add(line, " by role ");
+	text_add(line, info->role);
 	if (info->owner != NULL)
 	{
-		text_add(&line, ", owner ");
-		text_add(&line, info->owner);
+		text_add(line, ", owner ");
+		text_add(line, info->owner);
 	}
-	text_add(&line, ", and expires in ");
-	text_duration(&line, info->remaining_ms);
-	text_add(&line, " unless renewed.");
-	detail("%s", line.data);
-	text_free(&line);
-	dlock_info_free(info);
+	text_add(line, ", and expires in ");
+	text_duration(line, info->remaining_ms);
+	text_add(line, " unless renewed.");
+}
+
+/* Report who holds them, unless the server takes too long to tell. */
+void
+report_holders(dlock_handle *handle, dlock_status status, const char *const *keys,
+			   int count)
+{
+	int64_t		until = dlock_now() + HOLDER_MS;
+	int			i;
+
+	if (exit_code(status) != EXIT_BUSY || is_quiet)
+		return;
+	for (i = 0; i < count && dlock_now() < until; i++)
+	{
+		dlock_info *infos = NULL;
+		size_t		n = 0;
+		Text		line = {0};
+
+		if (dlock_get_infos(handle, keys[i], until - dlock_now(), &infos, &n, NULL) == DLOCK_OK &&
+			n > 0)
+		{
+			text_holder(&line, keys[i], count > 1, infos, n);
+			detail("%s", line.data);
+		}
+		text_free(&line);
+		dlock_list_free(infos, n);
+	}
 }
 
 /*
@@ -227,4 +274,9 @@ fill_lock_options(const Options *options, dlock_options *out)
 	out->priority = (int32_t) options->priority;
 	out->cleanup_ms = options->cleanup > 0 ? options->cleanup : 0;
 	out->force = options->force;
+	out->slots = options->shared ? DLOCK_SHARED :
+		options->slots > 1 ? (int32_t) options->slots : DLOCK_EXCLUSIVE;
+	out->at_least_ms = options->at_least;
+	out->delay_ms = options->delay;
+	out->lazy = options->lazy;
 }

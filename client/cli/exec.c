@@ -1,6 +1,6 @@
 /*
  * exec.c
- *	  A command that runs while we hold a lock, and no longer.
+ *	  A command that runs while we hold a lock, or several, and no longer.
  *
  * The library has a local deadline, at nine tenths of the TTL, and moves it with
  * each renewal.  The command gets SIGTERM when the deadline is --kill-after away,
@@ -30,7 +30,7 @@ typedef enum
 typedef struct
 {
 	const Options *options;
-	dlock_lock *lock;
+	Hold	   *hold;
 	Child		child;
 	int64_t		grace;			/* between SIGTERM and SIGKILL */
 	int64_t		deadline;		/* the last one that is known */
@@ -40,8 +40,12 @@ typedef struct
 	int64_t		kill_at;		/* once asked */
 } Run;
 
-/* Set by the renewal thread: when our time to yield is up, or 0. */
+/*
+ * Set by the renewal thread: when our time to yield is up, or 0, and which lock
+ * we were asked for.
+ */
 static atomic_llong yield_by = 0;
+static _Atomic(const dlock_lock *) yield_lock = NULL;
 
 /* A signal asked us to end: do not campaign again. */
 static bool told_to_end = false;
@@ -51,7 +55,10 @@ on_event(const dlock_event *event, void *arg)
 {
 	(void) arg;
 	if (event->type == DLOCK_EVENT_PREEMPTED)
+	{
+		atomic_store(&yield_lock, event->lock);
 		atomic_store(&yield_by, dlock_now() + event->left_ms);
+	}
 	news_post(NEWS_LOCK);
 }
 
@@ -69,13 +76,27 @@ ask_to_end(Run *run, EndReason reason, int signo, int64_t kill_at)
 	}
 }
 
-/* Is the lock ours, and for how long? */
+/* The lock that expires first. */
+static const char *
+next_to_expire(const Hold *hold)
+{
+	int			first = 0;
+	int			i;
+
+	for (i = 1; i < hold->count; i++)
+		if (dlock_left_ms(hold->locks[i]) < dlock_left_ms(hold->locks[first]))
+			first = i;
+	return hold->keys[first];
+}
+
+/* Are the locks ours, and for how long?  One that is lost ends the command. */
 static void
-look_at_lock(Run *run)
+look_at_locks(Run *run)
 {
 	int64_t		now = dlock_now();
-	int64_t		left = dlock_left_ms(run->lock);
-	bool		ours = dlock_is_owner(run->lock);
+	int64_t		left = hold_left(run->hold);
+	const dlock_lock *lost = hold_lost(run->hold);
+	bool		ours = lost == NULL;
 	int64_t		yield = atomic_load(&yield_by);
 
 	if (ours && left > 0)
@@ -83,9 +104,9 @@ look_at_lock(Run *run)
 
 	if (!ours && run->reason != END_LOST)
 	{
-		dlock_reason reason = dlock_lost_reason(run->lock);
+		dlock_reason reason = dlock_lost_reason(lost);
 
-		error("lock \"%s\" is lost: %s", run->options->key,
+		error("lock \"%s\" is lost: %s", dlock_key(lost),
 			  reason == DLOCK_REASON_DEADLINE ?
 			  "it could not be renewed in time" :
 			  reason == DLOCK_REASON_PREEMPTED ?
@@ -98,7 +119,7 @@ look_at_lock(Run *run)
 	else if (ours && !run->asked && now >= run->deadline - run->grace)
 	{
 		error("lock \"%s\" cannot be renewed: ending the command",
-			  run->options->key);
+			  next_to_expire(run->hold));
 		ask_to_end(run, END_DANGER, SIGTERM, run->deadline);
 	}
 	else if (ours && !run->asked && yield != 0 && run->options->on_preempt != 0)
@@ -106,7 +127,7 @@ look_at_lock(Run *run)
 		int64_t		margin = (yield - now) / 5;
 
 		notice("asked to yield lock \"%s\": ending the command",
-			   run->options->key);
+			   dlock_key(atomic_load(&yield_lock)));
 		ask_to_end(run, END_YIELDED, run->options->on_preempt,
 				   dlock_min(yield - dlock_min(margin, YIELD_MARGIN_MS),
 							 run->deadline));
@@ -132,7 +153,7 @@ look_at_command(Run *run)
 static void
 wait_for_command(Run *run)
 {
-	int64_t		tick = dlock_ttl_ms(run->lock) / 20;
+	int64_t		tick = hold_ttl(run->hold) / 20;
 
 	if (tick < MIN_TICK_MS)
 		tick = MIN_TICK_MS;
@@ -142,7 +163,7 @@ wait_for_command(Run *run)
 		int			news;
 
 		child_reap(&run->child);
-		look_at_lock(run);
+		look_at_locks(run);
 		look_at_command(run);
 		if (!child_group_alive(&run->child))
 			return;
@@ -168,43 +189,57 @@ wait_for_command(Run *run)
 		if (news != NEWS_NONE && news != NEWS_LOCK && news != SIGCHLD &&
 			news != SIGCONT)
 		{
-			told_to_end |= is_ending_signal(news);
+			if (is_ending_signal(news))
+			{
+				told_to_end = true;
+				guard_told();
+			}
 			child_signal(&run->child, news);
 		}
 	}
 }
 
-static void
-environment(const dlock_lock *lock, const char *key, char **variables)
+/*
+ * The command has ended: release the locks.  Returns false if one of them was not
+ * ours until then.
+ */
+static bool
+give_back(Run *run)
 {
-	Text		version = {0};
-	Text		name = {0};
+	const dlock_lock *lost = hold_lost(run->hold);
+	int64_t		timeout = run->options->timeout > 0 ? run->options->timeout :
+	DLOCK_DEFAULT_TIMEOUT_MS;
+	dlock_error err = {0};
+	dlock_status status = hold_release(run->hold,
+									   dlock_min(hold_left(run->hold) + RELEASE_MARGIN_MS, timeout),
+									   &err);
+	bool		gone = status == DLOCK_NOT_HELD || status == DLOCK_HELD_BY_OTHER ||
+	status == DLOCK_LOST;
 
-	text_format(&version, "DLOCK_VERSION=%lld", (long long) dlock_version(lock));
-	text_format(&name, "DLOCK_KEY=%s", key);
-	variables[0] = text_take(&version);
-	variables[1] = text_take(&name);
-	variables[2] = NULL;
+	if (run->reason == END_NONE && lost != NULL)
+		error("lock \"%s\" was lost while the command ran", dlock_key(lost));
+	else if (run->reason == END_NONE && gone)
+		error("lost while the command ran: %s", err.message);
+	else if (lost == NULL && status != DLOCK_OK && !gone)
+		warning("could not release lock \"%s\", it ends by its TTL: %s",
+				run->hold->keys[0], err.message);
+	return lost == NULL && !gone;
 }
 
 /*
- * Run the command under a lock that we hold, and release the lock.  Returns the
- * exit code, which is the command's own if *reason is END_NONE.
+ * Run the command under locks that we hold, and release them.  Returns the exit
+ * code, which is the command's own if *reason is END_NONE.
  */
 static int
-run_under(dlock_lock *lock, const Options *options, EndReason *reason)
+run_under(Hold *hold, const Options *options, EndReason *reason)
 {
-	Run			run = {.options = options,.lock = lock};
-	char	   *variables[3];
+	Run			run = {.options = options,.hold = hold};
+	char	  **variables = make_variables(hold);
 	int			code;
-	dlock_error err = {0};
-	dlock_status status;
-	bool		ours;
 
 	run.grace = dlock_min(options->kill_after >= 0 ? options->kill_after :
-						  DEFAULT_KILL_AFTER_MS, dlock_ttl_ms(lock) / 4);
-	run.deadline = dlock_now() + dlock_left_ms(lock);
-	environment(lock, options->key, variables);
+						  DEFAULT_KILL_AFTER_MS, hold_ttl(hold) / 4);
+	run.deadline = dlock_now() + hold_left(hold);
 
 	/* the child enters its group there before it executes the command */
 	guard_watch(0, run.deadline - run.grace, run.deadline);
@@ -215,26 +250,9 @@ run_under(dlock_lock *lock, const Options *options, EndReason *reason)
 		code = child_exit_code(&run.child);
 		child_end(&run.child);
 	}
-	free(variables[0]);
-	free(variables[1]);
-
-	/* was the lock ours until the end? */
-	ours = dlock_is_owner(lock);
-	status = dlock_release(lock, dlock_min(dlock_left_ms(lock) + RELEASE_MARGIN_MS,
-										   options->timeout > 0 ? options->timeout : DLOCK_DEFAULT_TIMEOUT_MS), &err);
-	if (run.reason == END_NONE &&
-		(!ours || status == DLOCK_NOT_HELD || status == DLOCK_HELD_BY_OTHER ||
-		 status == DLOCK_LOST))
-	{
-		error("lock \"%s\" was lost while the command ran", options->key);
+	free_variables(variables);
+	if (!give_back(&run) && run.reason == END_NONE)
 		run.reason = END_LOST;
-	}
-	else if (ours && status != DLOCK_OK && exit_code(status) != EXIT_LOST)
-	{
-		warning("could not release lock \"%s\", it ends by its TTL: %s",
-				options->key, err.message);
-	}
-	dlock_free(lock);
 	*reason = run.reason;
 	return run.reason != END_NONE ? EXIT_LOST : code;
 }
@@ -247,7 +265,7 @@ prepare(const Options *options, dlock_options *lock_options)
 	lock_options->callback = on_event;
 
 	/* time to end the command before another client gets the lock */
-	if (options->cleanup < 0)
+	if (options->cleanup < 0 && options->also_count == 0)
 		lock_options->cleanup_ms = DEFAULT_CLEANUP_MS;
 	atomic_store(&yield_by, 0);
 }
@@ -268,7 +286,7 @@ run_exec(const Options *options)
 {
 	dlock_handle *handle;
 	dlock_options lock_options;
-	dlock_lock *lock;
+	Hold		hold;
 	dlock_error err = {0};
 	dlock_status status;
 	EndReason	reason;
@@ -278,17 +296,19 @@ run_exec(const Options *options)
 	begin();
 	handle = connect_server(options);
 	prepare(options, &lock_options);
-	status = acquire_or_signal(handle, options, &lock_options, false, &lock,
-							   &err, &signo);
+	hold_init(&hold, options);
+	status = hold_acquire(&hold, handle, options, &lock_options, HOLD_NESTED, &err,
+						  &signo);
 	if (signo != 0)
 		die_by_signal(signo);
 	if (status != DLOCK_OK)
 	{
-		code = report_status(status, &err, options->key);
-		report_holder(handle, status, options->key);
+		code = report_status(status, &err, hold_name(&hold));
+		report_holders(handle, status, hold.keys, hold.count);
 	}
 	else
-		code = run_under(lock, options, &reason);
+		code = run_under(&hold, options, &reason);
+	hold_free(&hold);
 	dlock_close(handle);
 	guard_stop();
 	return code;
@@ -333,32 +353,36 @@ run_elect(const Options *options)
 	for (;;)
 	{
 		dlock_options lock_options;
-		dlock_lock *lock;
+		Hold		hold;
 		dlock_error err = {0};
 		dlock_status status;
 		EndReason	reason = END_NONE;
 		int			signo;
 
 		prepare(options, &lock_options);
-		status = acquire_or_signal(handle, options, &lock_options,
-								   options->wait < 0, &lock, &err, &signo);
+		hold_init(&hold, options);
+		status = hold_acquire(&hold, handle, options, &lock_options,
+							  options->wait < 0 ? HOLD_CAMPAIGN : HOLD_ACQUIRE, &err, &signo);
 		if (signo != 0)
 			die_by_signal(signo);
 		if (is_passing(status, options))
 		{
+			hold_free(&hold);
 			wait_and_retry(&err, &told);
 			continue;
 		}
 		if (status != DLOCK_OK)
 		{
 			code = report_status(status, &err, options->key);
-			report_holder(handle, status, options->key);
+			report_holders(handle, status, hold.keys, hold.count);
+			hold_free(&hold);
 			break;
 		}
 		told = false;
 		notice("elected for \"%s\", term %lld", options->key,
-			   (long long) dlock_version(lock));
-		code = run_under(lock, options, &reason);
+			   (long long) dlock_version(hold.locks[0]));
+		code = run_under(&hold, options, &reason);
+		hold_free(&hold);
 		if (reason == END_NONE || options->once || told_to_end)
 			break;
 	}

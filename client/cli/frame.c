@@ -90,7 +90,9 @@ add_summary(const Top *top, Text *out, const List *list)
 	static const int ranks[6] = {0, 5, 1, 4, 2, 3};
 	Text		parts[6] = {{0}};
 	size_t		i;
+	uint64_t	held = 0;
 	uint64_t	preempting = 0;
+	uint64_t	lapsed = 0;
 	uint64_t	waiting = 0;
 	uint64_t	watching = 0;
 	int64_t		longest = 0;
@@ -109,18 +111,38 @@ add_summary(const Top *top, Text *out, const List *list)
 	{
 		const dlock_info *info = &list->infos[i];
 
-		if (strcmp(info->state, "held") != 0)
+		if (is_cooling(info))
+			continue;
+		held++;
+		if (strcmp(info->state, "lapsed") == 0)
+		{
+			lapsed++;
+			continue;
+		}
+		if (strcmp(info->state, "preempting") == 0)
 			preempting++;
 		if (next < 0 || info->remaining_ms < next)
 			next = info->remaining_ms;
 	}
-	text_count(&parts[0], list->info_count);
+	text_count(&parts[0], held);
 	text_add(&parts[0], " held");
 	if (preempting > 0)
 	{
 		text_add(&parts[1], " (");
 		text_count(&parts[1], preempting);
 		text_add(&parts[1], " asked to yield)");
+	}
+	if (lapsed > 0)
+	{
+		text_add(&parts[1], ", ");
+		text_count(&parts[1], lapsed);
+		text_add(&parts[1], " of them lapsed");
+	}
+	if (held < list->info_count)
+	{
+		text_add(&parts[1], ", ");
+		text_count(&parts[1], list->info_count - held);
+		text_add(&parts[1], " cooling");
 	}
 	text_add(&parts[2], ", ");
 	text_count(&parts[2], waiting);
@@ -226,20 +248,26 @@ add_bar(Text *out, const dlock_info *info)
 static void
 add_lock(Table *table, const Entry *entry)
 {
-	const dlock_info *info = first_holder(entry);
+	const dlock_info *info = shown_grant(entry);
+	Text		holders = {0};
 
 	table_cell(table, CYAN, entry->key);
 	if (info != NULL)
 	{
-		bool		asked = strcmp(info->state, "held") != 0;
+		const char *state = entry_state(entry);
 		Text		bar = {0};
 
 		table_number(table, PLAIN, info->version);
-		add_bar(&bar, info);
-		table_cell(table, asked ? RED : remaining_colour(info), bar.data);
-		text_free(&bar);
-		table_duration(table, remaining_colour(info), info->remaining_ms);
-		table_duration(table, PLAIN, held_for(info));
+		if (strcmp(state, "cooling") == 0 || strcmp(state, "lapsed") == 0)
+			table_cell(table, DIM, state);
+		else
+		{
+			add_bar(&bar, info);
+			table_cell(table, strcmp(state, "held") != 0 ? RED : entry_colour(entry), bar.data);
+			text_free(&bar);
+		}
+		table_duration(table, entry_colour(entry), entry_remaining(entry));
+		table_duration(table, PLAIN, entry_held_for(entry));
 	}
 	else
 	{
@@ -248,14 +276,17 @@ add_lock(Table *table, const Entry *entry)
 		table_cell(table, PLAIN, NULL);
 		table_cell(table, PLAIN, NULL);
 	}
+	text_holders(&holders, entry);
+	table_cell(table, PLAIN, holders.data);
+	text_free(&holders);
 	table_number(table, entry->waiting > 0 ? YELLOW : PLAIN, entry->waiting);
 	if (info != NULL)
 		table_number(table, PLAIN, info->priority);
 	else
 		table_cell(table, PLAIN, NULL);
-	table_cell(table, PLAIN, info != NULL ? info->role : NULL);
-	table_cell(table, PLAIN, info != NULL ? info->owner : NULL);
-	table_cell(table, PLAIN, info != NULL ? info->value : NULL);
+	table_cell(table, PLAIN, entry_role(entry));
+	table_cell(table, PLAIN, entry_owner(entry));
+	table_cell(table, PLAIN, entry_value(entry));
 }
 
 /* The entries from first up to, but not including, last. */
@@ -264,15 +295,16 @@ add_locks(Top *top, Text *out, const List *list, size_t first, size_t last)
 {
 	static const Column columns[LOCK_COLUMNS] = {
 		{"KEY", false, 12, 0},
-		{"VERSION", true, 0, 6},
+		{"VERSION", true, 0, 7},
 		{"OF TTL", false, 0, 5},
 		{"REMAINING", true, 0, 1},
 		{"HELD FOR", true, 0, 4},
+		{"HOLDERS", false, 0, 6},
 		{"WAITING", true, 0, 2},
-		{"PRIORITY", true, 0, 9},
-		{"ROLE", false, 6, 7},
+		{"PRIORITY", true, 0, 10},
+		{"ROLE", false, 6, 8},
 		{"OWNER", false, 6, 3},
-		{"VALUE", false, 6, 8},
+		{"VALUE", false, 6, 9},
 	};
 	Table	   *table = table_new(columns, LOCK_COLUMNS);
 	size_t		i;
@@ -355,11 +387,14 @@ make_frame(Top *top, Text *out, List *list, const dlock_error *err)
 void
 json_frame(Text *json, const List *list)
 {
+	int64_t		held = 0;
 	size_t		i;
 
+	for (i = 0; i < list->count; i++)
+		held += (int64_t) holder_count(&list->entries[i]);
 	json_open(json, NULL, '{');
 	json_time(json, "time", unix_now_ms());
-	json_number(json, "held", (int64_t) list->info_count);
+	json_number(json, "held", held);
 	json_open(json, "locks", '[');
 	for (i = 0; i < list->count; i++)
 	{

@@ -33,6 +33,7 @@ typedef struct
 	atomic_int	group;			/* to end, or 0 */
 	atomic_llong end_at;		/* by SIGTERM */
 	atomic_llong kill_at;		/* by SIGKILL */
+	atomic_bool told;			/* it was asked to end, on the order of others */
 } Orders;
 
 static Orders *orders = NULL;
@@ -47,7 +48,11 @@ guard_signal(pid_t group, int signo)
 		kill(-group, SIGCONT);
 }
 
-/* The parent is gone: end the group in the time that is left. */
+/*
+ * The parent is gone: end the group in the time that is left.  If our parent was
+ * asked to end before it was killed, that is the order of another "dlock exec"
+ * around it, whose lock may not last as long as ours.  Then there is no time left.
+ */
 static void
 guard_finish(void)
 {
@@ -57,7 +62,7 @@ guard_finish(void)
 	if (group == 0)
 		return;
 	guard_signal(group, SIGTERM);
-	while (dlock_now() < kill_at && kill(-group, 0) == 0)
+	while (!atomic_load(&orders->told) && dlock_now() < kill_at && kill(-group, 0) == 0)
 		poll(NULL, 0, GUARD_TICK_MS);
 	guard_signal(group, SIGKILL);
 }
@@ -181,6 +186,13 @@ guard_watch(pid_t group, int64_t end_at, int64_t kill_at)
 		if (write(lifeline, "", 1) < 0 && errno == EPIPE)
 			warning("the guard process is gone");
 	}
+}
+
+/* A signal that ends was passed on to the group. */
+void
+guard_told(void)
+{
+	atomic_store(&orders->told, true);
 }
 
 void

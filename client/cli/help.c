@@ -16,6 +16,8 @@
 #define IN_EXEC	"\n" \
 "Inside \"dlock exec\", KEY and VERSION default to those of its lock.\n"
 
+#define KINDS	(BIT(CMD_EXEC) | BIT(CMD_ACQUIRE))
+
 static const struct
 {
 	const char *name;
@@ -28,10 +30,13 @@ static const struct
 		"run a command while holding a lock",
 		"Takes the lock, runs COMMAND, renews the lock while COMMAND runs, and releases\n"
 		"it afterwards.  COMMAND gets the fencing token in DLOCK_VERSION and the key in\n"
-		"DLOCK_KEY.  Signals are passed on to it, and its exit code is returned.\n"
+		"DLOCK_KEY (for the keys of --and in DLOCK_VERSION_2, DLOCK_KEY_2 and so on).\n"
+		"Signals are passed on to it, and its exit code is returned.\n"
 		"If the lock is lost or cannot be renewed, COMMAND and everything in its\n"
 		"process group get SIGTERM and then SIGKILL, before the server can grant the\n"
-	"lock to another client.\n"},
+		"lock to another client.\n"
+		"Within the COMMAND of another \"dlock exec\" that holds the same KEY, runs under\n"
+	"that lock.\n"},
 	[CMD_ELECT] = {"elect", "KEY [OPTION]... [--] COMMAND [ARGUMENT]...",
 		"run a command while being the leader",
 		"Waits to be elected, then runs COMMAND as \"dlock exec\" does.  If the leadership\n"
@@ -65,9 +70,10 @@ static const struct
 	[CMD_WATCH] = {"watch", "KEY [OPTION]...",
 		"print a line whenever a key changes hands",
 	"The first line shows the current state.\n"},
-	[CMD_FORCE_RELEASE] = {"force-release", "KEY --reason TEXT [OPTION]...",
+	[CMD_FORCE_RELEASE] = {"force-release", "KEY [VERSION] --reason TEXT [OPTION]...",
 		"take a lock away from its holder",
-		"Prints the version that was taken away.  Needs the privilege to execute\n"
+		"Prints the version that was taken away.  If several hold KEY, all of them lose\n"
+		"it, or only the one with that VERSION.  Needs the privilege to execute\n"
 	"dlock_force_release.  The server logs it.\n"},
 };
 
@@ -86,6 +92,15 @@ static const OptionHelp option_help[] = {
 	{BIT(CMD_EXEC) | BIT(CMD_ACQUIRE), "wait", "--wait=DURATION        how long to queue for the lock, or \"forever\"\n"
 	"                         (default: 0)"},
 	{BIT(CMD_ELECT), "wait", "--wait=DURATION        how long to wait to be elected (default: forever)"},
+	{KINDS, "slots", "--slots=NUMBER         take one of so many places, so that at most so many\n"
+	"                         hold KEY at once (default: 1)"},
+	{KINDS, "shared", "--shared               share KEY with any number of others that use --shared"},
+	{KINDS, "and", "--and=KEY              another key; all are taken or none (may be repeated)"},
+	{KINDS, "at-least", "--at-least=DURATION    keep KEY busy for so long, even if it is released\n"
+	"                         earlier"},
+	{TAKES, "delay", "--delay=DURATION       keep KEY busy for so long after it was lost"},
+	{KINDS, "lazy", "--lazy                 past its TTL, keep the lock until another client wants\n"
+	"                         it"},
 	{TAKES, "value", "--value=TEXT           text that is stored with the lock for others to see"},
 	{TAKES, "priority", "--priority=NUMBER      ask holders of a lower priority to yield (default: 0)"},
 	{RUNS, "cleanup", "--cleanup=DURATION     time to yield when asked to (default: 5s)"},
@@ -104,6 +119,7 @@ static const OptionHelp option_help[] = {
 	{BIT(CMD_FORCE_RELEASE), "reason", "--reason=TEXT          reason, for the log and the event"},
 	{BIT(CMD_LS) | BIT(CMD_TOP), "sort", "--sort=ORDER           key, remaining, waiters, held (default: key, for top\n"
 	"                         waiters)"},
+	{BIT(CMD_LS), "holders", "--holders              list the holders, not the keys: a key may have several"},
 	{BIT(CMD_LS), "waiters", "--waiters              list the waiters instead of the keys"},
 	{BIT(CMD_LS) | BIT(CMD_TOP), "limit", "--limit=NUMBER         maximum number of rows"},
 	{BIT(CMD_TOP), "interval", "--interval=DURATION    time between refreshes of the screen (default: 2s)"},

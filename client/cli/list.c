@@ -39,57 +39,11 @@ by_key(const void *a, const void *b)
 	return strcmp(((const Entry *) a)->key, ((const Entry *) b)->key);
 }
 
-/* The one that is shown; NULL: there is none. */
-const dlock_info *
-first_holder(const Entry *entry)
-{
-	return entry->holder_count > 0 ? &entry->holders[0] : NULL;
-}
-
-/* The version of its last grant; 0: there is none. */
-int64_t
-newest_version(const Entry *entry)
-{
-	int64_t		newest = 0;
-	size_t		i;
-
-	for (i = 0; i < entry->holder_count; i++)
-		if (entry->holders[i].version > newest)
-			newest = entry->holders[i].version;
-	return newest;
-}
-
-/* Until the first of its grants expires. */
-static int64_t
-remaining(const Entry *entry)
-{
-	int64_t		least = -1;
-	size_t		i;
-
-	for (i = 0; i < entry->holder_count; i++)
-		if (i == 0 || entry->holders[i].remaining_ms < least)
-			least = entry->holders[i].remaining_ms;
-	return least;
-}
-
-/* When the first of its grants was won. */
-static int64_t
-held_since(const Entry *entry)
-{
-	int64_t		since = INT64_MAX;
-	size_t		i;
-
-	for (i = 0; i < entry->holder_count; i++)
-		if (entry->holders[i].acquired_at_ms < since)
-			since = entry->holders[i].acquired_at_ms;
-	return since;
-}
-
 static int
 by_remaining(const void *a, const void *b)
 {
-	int64_t		x = remaining(a);
-	int64_t		y = remaining(b);
+	int64_t		x = entry_remaining(a);
+	int64_t		y = entry_remaining(b);
 
 	return x != y ? (x < y ? -1 : 1) : by_key(a, b);
 }
@@ -105,6 +59,19 @@ by_waiters(const void *a, const void *b)
 	if (x->changes != y->changes)
 		return x->changes > y->changes ? -1 : 1;
 	return by_remaining(a, b);
+}
+
+/* When the first of its grants was won. */
+static int64_t
+held_since(const Entry *entry)
+{
+	int64_t		since = INT64_MAX;
+	size_t		i;
+
+	for (i = 0; i < entry->grant_count; i++)
+		if (entry->grants[i].acquired_at_ms < since)
+			since = entry->grants[i].acquired_at_ms;
+	return since;
 }
 
 /* The longest held first; keys that are not held last. */
@@ -140,12 +107,12 @@ group_grants(List *list)
 		Entry	   *entry = &list->entries[list->count];
 
 		if (i > 0 && strcmp(info->key, info[-1].key) == 0)
-			entry[-1].holder_count++;
+			entry[-1].grant_count++;
 		else
 		{
 			entry->key = info->key;
-			entry->holders = info;
-			entry->holder_count = 1;
+			entry->grants = info;
+			entry->grant_count = 1;
 			list->count++;
 		}
 	}
@@ -192,15 +159,16 @@ merge(List *list)
 	}
 }
 
+/* max_keys: of so many keys, and of those that are waited for; 0: of all. */
 dlock_status
-list_get(dlock_handle *handle, const Options *options, int64_t timeout,
-		 List *list, dlock_error *err)
+list_get(dlock_handle *handle, const Options *options, int64_t max_keys,
+		 int64_t timeout, List *list, dlock_error *err)
 {
 	char	   *pattern = options->key != NULL ? like_pattern(options->key) : NULL;
 	dlock_status status;
 
 	memset(list, 0, sizeof(*list));
-	status = dlock_list(handle, pattern, 0, timeout, &list->infos,
+	status = dlock_list(handle, pattern, max_keys, timeout, &list->infos,
 						&list->info_count, err);
 	if (status == DLOCK_OK)
 		status = dlock_list_waiters(handle, pattern, 0, timeout,
@@ -220,26 +188,6 @@ list_free(List *list)
 	if (list->waiters != NULL)
 		dlock_waiters_free(list->waiters, list->waiter_count);
 	memset(list, 0, sizeof(*list));
-}
-
-/* A lock that is renewed every third of its TTL always has more than half. */
-Colour
-remaining_colour(const dlock_info *info)
-{
-	if (info->remaining_ms * 4 < info->ttl_ms)
-		return RED;
-	if (info->remaining_ms * 2 < info->ttl_ms)
-		return YELLOW;
-	return GREEN;
-}
-
-/* By the server's clock, whose time follows from the row itself. */
-int64_t
-held_for(const dlock_info *info)
-{
-	int64_t		now = info->expires_at_ms - info->remaining_ms;
-
-	return now > info->acquired_at_ms ? now - info->acquired_at_ms : 0;
 }
 
 const char *
@@ -292,76 +240,4 @@ json_time(Text *json, const char *name, int64_t unix_ms)
 	text_add(&time, "Z");
 	json_string(json, name, time.data);
 	text_free(&time);
-}
-
-static void
-json_grant(Text *json, const dlock_info *info)
-{
-	json_number(json, "version", info->version);
-	json_string(json, "role", info->role);
-	json_string(json, "owner", info->owner);
-	json_string(json, "value", info->value);
-	json_string(json, "state", info->state);
-	json_number(json, "priority", info->priority);
-	json_time(json, "acquired_at", info->acquired_at_ms);
-	json_time(json, "refreshed_at", info->refreshed_at_ms);
-	json_time(json, "expires_at", info->expires_at_ms);
-	json_seconds(json, "remaining", info->remaining_ms);
-	json_seconds(json, "ttl", info->ttl_ms);
-	if (info->pid != 0)
-		json_number(json, "pid", info->pid);
-	else
-		json_null(json, "pid");
-	if (info->has_requestor)
-	{
-		json_open(json, "requestor", '{');
-		json_string(json, "owner", info->requestor_owner);
-		json_number(json, "priority", info->requestor_priority);
-		json_time(json, "since", info->requestor_since_ms);
-		json_time(json, "deadline", info->requestor_deadline_ms);
-		json_seconds(json, "left", info->requestor_left_ms);
-		json_close(json, '}');
-	}
-	else
-		json_null(json, "requestor");
-}
-
-/* Left open, for more. */
-void
-json_entry(Text *json, const char *name, const Entry *entry)
-{
-	json_open(json, name, '{');
-	json_string(json, "key", entry->key);
-	json_bool(json, "held", entry->holder_count > 0);
-	if (entry->holder_count > 0)
-		json_grant(json, first_holder(entry));
-	json_number(json, "waiting", entry->waiting);
-	json_number(json, "watching", entry->watching);
-}
-
-void
-json_waiter(Text *json, const dlock_waiter *waiter)
-{
-	json_open(json, NULL, '{');
-	json_string(json, "key", waiter->key);
-	json_number(json, "pid", waiter->pid);
-	json_string(json, "owner", waiter->owner);
-	json_bool(json, "watches", waiter->watches);
-	if (waiter->watches)
-	{
-		json_null(json, "position");
-		json_null(json, "priority");
-	}
-	else
-	{
-		json_number(json, "position", waiter->position);
-		json_number(json, "priority", waiter->priority);
-	}
-	json_time(json, "since", waiter->since_ms);
-	if (waiter->until_ms != 0)
-		json_time(json, "until", waiter->until_ms);
-	else
-		json_null(json, "until");
-	json_seconds(json, "waited", waiter->waited_ms);
-	json_close(json, '}');
 }

@@ -71,15 +71,58 @@ print_version(int64_t version)
  * be released by that owner, and may have been held before.
  */
 static int
-give_back(dlock_handle *handle, const Options *options, dlock_lock *lock)
+give_back(dlock_handle *handle, const Options *options, Hold *hold)
 {
+	int			i;
+
 	if (output_unread())
 		error("could not write to standard output: %s", strerror(EPIPE));
-	if (options->owner == NULL &&
-		dlock_release(lock, -1, NULL) == DLOCK_OK)
-		detail("Lock \"%s\" was released again.", options->key);
+	if (options->owner == NULL && hold_release(hold, -1, NULL) == DLOCK_OK)
+		for (i = 0; i < hold->count; i++)
+			detail("Lock \"%s\" was released again.", hold->keys[i]);
+	hold_free(hold);
 	dlock_close(handle);
 	return EXIT_INTERNAL;
+}
+
+/* The versions in the order of the keys, one per line. */
+static bool
+print_versions(const Hold *hold)
+{
+	Text		lines = {0};
+	int			i;
+
+	for (i = 0; i < hold->count; i++)
+		text_format(&lines, "%lld\n", (long long) dlock_version(hold->locks[i]));
+	return finish_output(&lines);
+}
+
+static bool
+print_acquired(const Options *options, dlock_status status, const Hold *hold)
+{
+	Text		json = {0};
+	int			i;
+
+	start_json(&json, options, status, "granted");
+	if (status == DLOCK_OK)
+	{
+		json_number(&json, "version", dlock_version(hold->locks[0]));
+		json_string(&json, "owner", dlock_owner(hold->locks[0]));
+		json_seconds(&json, "ttl", dlock_ttl_ms(hold->locks[0]));
+	}
+	if (status == DLOCK_OK && hold->count > 1)
+	{
+		json_open(&json, "locks", '[');
+		for (i = 0; i < hold->count; i++)
+		{
+			json_open(&json, NULL, '{');
+			json_string(&json, "key", hold->keys[i]);
+			json_number(&json, "version", dlock_version(hold->locks[i]));
+			json_close(&json, '}');
+		}
+		json_close(&json, ']');
+	}
+	return end_json(&json);
 }
 
 int
@@ -87,7 +130,7 @@ run_acquire(const Options *options)
 {
 	dlock_handle *handle;
 	dlock_options lock_options;
-	dlock_lock *lock;
+	Hold		hold;
 	dlock_error err = {0};
 	dlock_status status;
 	int			signo;
@@ -97,37 +140,28 @@ run_acquire(const Options *options)
 	handle = connect_server(options);
 	fill_lock_options(options, &lock_options);
 	lock_options.renew = 0;
-	status = acquire_or_signal(handle, options, &lock_options, false, &lock,
-							   &err, &signo);
+	hold_init(&hold, options);
+	status = hold_acquire(&hold, handle, options, &lock_options, HOLD_ACQUIRE, &err,
+						  &signo);
 	if (signo != 0)
 		die_by_signal(signo);
 	if (!is_answer(status))
 		return give_up(handle, status, &err, options->key);
 
 	if (options->json)
-	{
-		Text		json = {0};
-
-		start_json(&json, options, status, "granted");
-		if (status == DLOCK_OK)
-		{
-			json_number(&json, "version", dlock_version(lock));
-			json_string(&json, "owner", dlock_owner(lock));
-			json_seconds(&json, "ttl", dlock_ttl_ms(lock));
-		}
-		told = end_json(&json);
-	}
+		told = print_acquired(options, status, &hold);
 	else if (status == DLOCK_OK)
-		told = print_version(dlock_version(lock));
+		told = print_versions(&hold);
 	else
 	{
-		report_status(status, &err, options->key);
-		report_holder(handle, status, options->key);
+		report_status(status, &err, hold_name(&hold));
+		report_holders(handle, status, hold.keys, hold.count);
 	}
 	if (status == DLOCK_OK && !told)
-		return give_back(handle, options, lock);
+		return give_back(handle, options, &hold);
 
-	/* the lock stays when we exit */
+	/* the locks stay when we exit */
+	hold_free(&hold);
 	dlock_close(handle);
 	return exit_code(status);
 }

@@ -41,6 +41,7 @@ static void take_owner(const char *arg, Options *options);
 static void take_on_preempt(const char *arg, Options *options);
 static void take_sort(const char *arg, Options *options);
 static void take_interval(const char *arg, Options *options);
+static void take_and(const char *arg, Options *options);
 
 #define FIELD(name) offsetof(Options, name)
 
@@ -58,6 +59,12 @@ static const OptionRow option_rows[] = {
 	{"cleanup", 0, DURATION, FIELD(cleanup), 0, NULL},
 	{"force", 0, FLAG, FIELD(force), 0, NULL},
 	{"owner", 0, SPECIAL, 0, 0, take_owner},
+	{"slots", 0, NUMBER, FIELD(slots), 1, NULL},
+	{"shared", 0, FLAG, FIELD(shared), 0, NULL},
+	{"and", 0, SPECIAL, 0, 0, take_and},
+	{"at-least", 0, DURATION, FIELD(at_least), 0, NULL},
+	{"delay", 0, DURATION, FIELD(delay), 0, NULL},
+	{"lazy", 0, FLAG, FIELD(lazy), 0, NULL},
 	{"kill-after", 0, DURATION, FIELD(kill_after), 0, NULL},
 	{"on-preempt", 0, SPECIAL, 0, 0, take_on_preempt},
 	{"once", 0, FLAG, FIELD(once), 0, NULL},
@@ -65,6 +72,7 @@ static const OptionRow option_rows[] = {
 	{"reason", 0, STRING, FIELD(reason), 0, NULL},
 	{"sort", 0, SPECIAL, 0, 0, take_sort},
 	{"waiters", 0, FLAG, FIELD(waiters), 0, NULL},
+	{"holders", 0, FLAG, FIELD(holders), 0, NULL},
 	{"limit", 0, NUMBER, FIELD(limit), 1, NULL},
 	{"interval", 0, SPECIAL, 0, 0, take_interval},
 	{"count", 0, NUMBER, FIELD(count), 1, NULL},
@@ -163,6 +171,15 @@ take_interval(const char *arg, Options *options)
 }
 
 static void
+take_and(const char *arg, Options *options)
+{
+	if (*arg == '\0')
+		usage_error("the key of --and must not be empty");
+	options->also = reallocate(options->also, (size_t) (options->also_count + 1) * sizeof(char *));
+	options->also[options->also_count++] = arg;
+}
+
+static void
 take_option(const OptionRow *row, const char *arg, Options *options)
 {
 	char	   *field = (char *) options + row->offset;
@@ -248,7 +265,7 @@ take_positional(CommandId id, char *arg, Options *options)
 {
 	if (options->key == NULL)
 		options->key = arg;
-	else if (takes_version(id) && options->version == 0)
+	else if ((takes_version(id) || id == CMD_FORCE_RELEASE) && options->version == 0)
 		options->version = number("version", arg, 1, INT64_MAX);
 	else
 		usage_error("too many arguments, the first one is \"%s\"", arg);
@@ -258,16 +275,36 @@ take_positional(CommandId id, char *arg, Options *options)
 static void
 take_environment(CommandId id, Options *options)
 {
-	const char *key = getenv("DLOCK_KEY");
-	const char *version = getenv("DLOCK_VERSION");
-
-	if (!takes_version(id) || key == NULL || version == NULL)
+	if (!takes_version(id))
 		return;
-	if (options->key == NULL)
-		options->key = key;
-	if (strcmp(options->key, key) == 0 && options->version == 0 &&
-		options->owner == NULL)
-		options->version = number("DLOCK_VERSION", version, 1, INT64_MAX);
+	if (options->key == NULL && getenv("DLOCK_VERSION") != NULL)
+		options->key = getenv("DLOCK_KEY");
+	if (options->key != NULL && options->version == 0 && options->owner == NULL)
+		options->version = inherited_version(options->key, NULL);
+}
+
+/* Which kind of lock, and of how many keys. */
+static void
+check_kind(const Options *options)
+{
+	int			i;
+	int			j;
+
+	if (options->shared && options->slots > 0)
+		usage_error("--shared and --slots cannot be used together");
+	if (options->lazy && options->delay > 0)
+		usage_error("--lazy and --delay cannot be used together");
+	if (options->at_least > 0 && options->ttl > 0 && options->at_least > options->ttl)
+		usage_error("--at-least must not be longer than --ttl");
+	if (options->also_count == 0)
+		return;
+	if (options->cleanup >= 0 || options->force || options->at_least > 0 ||
+		options->delay > 0 || options->lazy)
+		usage_error("--cleanup, --force, --at-least, --delay and --lazy cannot be used together with --and");
+	for (i = 0; i < options->also_count; i++)
+		for (j = -1; j < i; j++)
+			if (strcmp(options->also[i], j < 0 ? options->key : options->also[j]) == 0)
+				usage_error("key \"%s\" is given more than once", options->also[i]);
 }
 
 static void
@@ -283,6 +320,9 @@ check_options(CommandId id, Options *options)
 		usage_error("no command given");
 	if (options->observe && options->command != NULL)
 		usage_error("--observe runs no command");
+	check_kind(options);
+	if (id == CMD_LS && options->waiters && options->holders)
+		usage_error("--waiters and --holders cannot be used together");
 	if (id == CMD_FORCE_RELEASE && options->reason == NULL)
 		usage_error("no --reason given");
 

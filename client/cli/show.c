@@ -7,13 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A key without a visible grant may be in use by an open transaction. */
-static const char *
-state_name(const Entry *entry)
-{
-	return entry->holder_count > 0 ? first_holder(entry)->state : "not held";
-}
-
 static void
 print_table(Table *table)
 {
@@ -26,67 +19,106 @@ print_table(Table *table)
 
 static const Column lock_columns[] = {
 	{"KEY", false, 12, 0},
-	{"VERSION", true, 0, 6},
+	{"VERSION", true, 0, 7},
 	{"STATE", false, 0, 4},
+	{"HOLDERS", false, 0, 6},
+	{"REMAINING", true, 0, 1},
+	{"TTL", true, 0, 10},
+	{"HELD FOR", true, 0, 5},
+	{"WAITING", true, 0, 2},
+	{"PRIORITY", true, 0, 11},
+	{"ROLE", false, 6, 8},
+	{"OWNER", false, 6, 3},
+	{"VALUE", false, 6, 9},
+};
+
+#define LOCK_COLUMNS ((int) (sizeof(lock_columns) / sizeof(lock_columns[0])))
+
+static void
+empty_cells(Table *table, int count)
+{
+	while (count-- > 0)
+		table_cell(table, PLAIN, NULL);
+}
+
+static void
+add_lock(Table *table, const Entry *entry)
+{
+	const dlock_info *info = shown_grant(entry);
+	Text		holders = {0};
+
+	table_cell(table, CYAN, entry->key);
+	if (info != NULL)
+		table_number(table, PLAIN, info->version);
+	else
+		empty_cells(table, 1);
+	table_cell(table, state_colour(entry_state(entry)), entry_state(entry));
+	text_holders(&holders, entry);
+	table_cell(table, PLAIN, holders.data);
+	text_free(&holders);
+	if (info != NULL)
+	{
+		table_duration(table, entry_colour(entry), entry_remaining(entry));
+		table_duration(table, PLAIN, info->ttl_ms);
+		table_duration(table, PLAIN, entry_held_for(entry));
+	}
+	else
+		empty_cells(table, 3);
+	table_number(table, entry->waiting > 0 ? YELLOW : PLAIN, entry->waiting);
+	if (info != NULL)
+		table_number(table, PLAIN, info->priority);
+	else
+		empty_cells(table, 1);
+	table_cell(table, PLAIN, entry_role(entry));
+	table_cell(table, PLAIN, entry_owner(entry));
+	table_cell(table, PLAIN, entry_value(entry));
+}
+
+static const Column holder_columns[] = {
+	{"KEY", false, 12, 0},
+	{"VERSION", true, 0, 0},
+	{"STATE", false, 0, 4},
+	{"HOLDS", false, 0, 6},
 	{"REMAINING", true, 0, 1},
 	{"TTL", true, 0, 9},
 	{"HELD FOR", true, 0, 5},
-	{"WAITING", true, 0, 2},
 	{"PRIORITY", true, 0, 10},
 	{"ROLE", false, 6, 7},
 	{"OWNER", false, 6, 3},
 	{"VALUE", false, 6, 8},
 };
 
-#define LOCK_COLUMNS ((int) (sizeof(lock_columns) / sizeof(lock_columns[0])))
+#define HOLDER_COLUMNS ((int) (sizeof(holder_columns) / sizeof(holder_columns[0])))
 
 static void
-add_lock(Table *table, const Entry *entry)
+add_holder(Table *table, const dlock_info *info, bool with_key)
 {
-	const dlock_info *info = first_holder(entry);
-	bool		asked = info != NULL && strcmp(info->state, "held") != 0;
+	Entry		alone = {.key = info->key,.grants = info,.grant_count = 1};
+	Text		slots = {0};
 
-	table_cell(table, CYAN, entry->key);
-	if (info != NULL)
-		table_number(table, PLAIN, info->version);
-	else
-		table_cell(table, PLAIN, NULL);
-	table_cell(table, asked ? YELLOW : PLAIN, state_name(entry));
-	if (info != NULL)
-	{
-		table_duration(table, remaining_colour(info), info->remaining_ms);
-		table_duration(table, PLAIN, info->ttl_ms);
-		table_duration(table, PLAIN, held_for(info));
-	}
-	else
-	{
-		table_cell(table, PLAIN, NULL);
-		table_cell(table, PLAIN, NULL);
-		table_cell(table, PLAIN, NULL);
-	}
-	table_number(table, entry->waiting > 0 ? YELLOW : PLAIN, entry->waiting);
-	if (info != NULL)
-	{
-		table_number(table, PLAIN, info->priority);
-		table_cell(table, PLAIN, info->role);
-		table_cell(table, PLAIN, info->owner);
-		table_cell(table, PLAIN, info->value);
-	}
-	else
-	{
-		table_cell(table, PLAIN, NULL);
-		table_cell(table, PLAIN, NULL);
-		table_cell(table, PLAIN, NULL);
-		table_cell(table, PLAIN, NULL);
-	}
+	if (with_key)
+		table_cell(table, CYAN, info->key);
+	table_number(table, PLAIN, info->version);
+	table_cell(table, state_colour(info->state), info->state);
+	text_slots(&slots, info->slots);
+	table_cell(table, PLAIN, slots.data);
+	text_free(&slots);
+	table_duration(table, entry_colour(&alone), info->remaining_ms);
+	table_duration(table, PLAIN, info->ttl_ms);
+	table_duration(table, PLAIN, entry_held_for(&alone));
+	table_number(table, PLAIN, info->priority);
+	table_cell(table, PLAIN, info->role);
+	table_cell(table, PLAIN, info->owner);
+	table_cell(table, PLAIN, info->value);
 }
 
 static const Column waiter_columns[] = {
 	{"KEY", false, 12, 0},
 	{"POSITION", true, 0, 2},
-	{"PRIORITY", true, 0, 6},
+	{"WANTS", false, 0, 5},
+	{"PRIORITY", true, 0, 7},
 	{"WAITED", true, 0, 1},
-	{"UNTIL", false, 0, 5},
+	{"UNTIL", false, 0, 6},
 	{"PID", true, 0, 4},
 	{"OWNER", false, 6, 3},
 };
@@ -100,11 +132,16 @@ add_waiter(Table *table, const dlock_waiter *waiter)
 	if (waiter->watches)
 	{
 		table_cell(table, DIM, "watches");
-		table_cell(table, PLAIN, NULL);
+		empty_cells(table, 2);
 	}
 	else
 	{
+		Text		slots = {0};
+
 		table_number(table, PLAIN, waiter->position);
+		text_slots(&slots, waiter->slots);
+		table_cell(table, PLAIN, slots.data);
+		text_free(&slots);
 		table_number(table, PLAIN, waiter->priority);
 	}
 	table_duration(table, PLAIN, waiter->waited_ms);
@@ -144,6 +181,36 @@ show_waiters(const Options *options, const List *list, Text *json)
 		print_table(table);
 }
 
+/* One row for each grant, and none for a key that is only waited for. */
+static void
+show_holders(const Options *options, const List *list, Text *json)
+{
+	Table	   *table = table_new(holder_columns, HOLDER_COLUMNS);
+	size_t		limit = options->limit > 0 ? (size_t) options->limit : SIZE_MAX;
+	size_t		i;
+	size_t		j;
+
+	for (i = 0; i < list->count; i++)
+		for (j = 0; j < list->entries[i].grant_count && limit > 0; j++, limit--)
+		{
+			const dlock_info *info = &list->entries[i].grants[j];
+
+			if (!options->json)
+			{
+				add_holder(table, info, true);
+				continue;
+			}
+			json_open(json, NULL, '{');
+			json_string(json, "key", info->key);
+			json_grant(json, info);
+			json_close(json, '}');
+		}
+	if (options->json)
+		table_free(table);
+	else
+		print_table(table);
+}
+
 static void
 show_locks(const Options *options, const List *list, Text *json)
 {
@@ -176,7 +243,9 @@ run_ls(const Options *options)
 	dlock_error err = {0};
 	List		list;
 	Text		json = {0};
-	dlock_status status = list_get(handle, options, -1, &list, &err);
+	bool		by_key = options->sort == NULL || strcmp(options->sort, "key") == 0;
+	dlock_status status = list_get(handle, options, by_key ? options->limit : 0, -1,
+								   &list, &err);
 
 	if (status != DLOCK_OK)
 	{
@@ -188,6 +257,8 @@ run_ls(const Options *options)
 		json_open(&json, NULL, '[');
 	if (options->waiters)
 		show_waiters(options, &list, &json);
+	else if (options->holders)
+		show_holders(options, &list, &json);
 	else
 		show_locks(options, &list, &json);
 	if (options->json)
@@ -240,54 +311,103 @@ add_line_number(Text *out, const char *name, int64_t number)
 	text_free(&buffer);
 }
 
+/* The grant of a key that has one. */
+static void
+add_grant(Text *out, const dlock_info *info)
+{
+	Entry		alone = {.key = info->key,.grants = info,.grant_count = 1};
+	Text		buffer = {0};
+
+	add_line_number(out, "version", info->version);
+	text_slots(&buffer, info->slots);
+	add_line(out, "kind", buffer.data);
+	add_line(out, "role", info->role);
+	add_line(out, "owner", info->owner);
+	add_line(out, "value", info->value);
+	add_line_number(out, "priority", info->priority);
+	add_line(out, "remaining", duration_string(info->remaining_ms, &buffer));
+	add_line(out, "ttl", duration_string(info->ttl_ms, &buffer));
+	if (!is_cooling(info))
+		add_line(out, "held for", duration_string(entry_held_for(&alone), &buffer));
+	add_line_time(out, "acquired at", info->acquired_at_ms);
+	add_line_time(out, "refreshed at", info->refreshed_at_ms);
+	add_line_time(out, is_cooling(info) ? "busy until" :
+				  strcmp(info->state, "lapsed") == 0 ? "lapsed at" : "expires at",
+				  info->expires_at_ms);
+	if (info->pid != 0)
+		add_line_number(out, "session", info->pid);
+	text_free(&buffer);
+}
+
+static void
+add_requestor(Text *out, const dlock_info *info)
+{
+	Text		buffer = {0};
+
+	text_format(&buffer, "%s, priority %d; the holder has to yield within ",
+				info->requestor_owner != NULL ?
+				info->requestor_owner : "another client",
+				info->requestor_priority);
+	text_duration(&buffer, info->requestor_left_ms);
+	add_line(out, "requested by", buffer.data);
+	text_free(&buffer);
+}
+
+static void
+add_table(Text *out, Table *table)
+{
+	text_add(out, "\n");
+	table_text(table, out, terminal_width(), NULL, colours_on(stdout));
+	table_free(table);
+}
+
+/* The grants of a key that has several. */
+static void
+add_holders(Text *out, const Entry *entry)
+{
+	/* without the key */
+	Table	   *table = table_new(holder_columns + 1, HOLDER_COLUMNS - 1);
+	size_t		i;
+
+	for (i = 0; i < entry->grant_count; i++)
+		add_holder(table, &entry->grants[i], false);
+	add_table(out, table);
+}
+
 static void
 show_info(const Entry *entry, const List *list)
 {
-	const dlock_info *info = first_holder(entry);
+	const dlock_info *asked = NULL;
 	Text		out = {0};
 	Text		buffer = {0};
+	size_t		i;
 
 	add_line(&out, "key", entry->key);
-	add_line(&out, "state", state_name(entry));
-	if (info != NULL)
+	add_line(&out, "state", entry_state(entry));
+	if (entry->grant_count > 1)
 	{
-		add_line_number(&out, "version", info->version);
-		add_line(&out, "role", info->role);
-		add_line(&out, "owner", info->owner);
-		add_line(&out, "value", info->value);
-		add_line_number(&out, "priority", info->priority);
-		add_line(&out, "remaining", duration_string(info->remaining_ms, &buffer));
-		add_line(&out, "ttl", duration_string(info->ttl_ms, &buffer));
-		add_line(&out, "held for", duration_string(held_for(info), &buffer));
-		add_line_time(&out, "acquired at", info->acquired_at_ms);
-		add_line_time(&out, "refreshed at", info->refreshed_at_ms);
-		add_line_time(&out, "expires at", info->expires_at_ms);
-		if (info->pid != 0)
-			add_line_number(&out, "session", info->pid);
-		if (info->has_requestor)
-		{
-			text_clear(&buffer);
-			text_format(&buffer, "%s, priority %d; the holder has to yield within ",
-						info->requestor_owner != NULL ?
-						info->requestor_owner : "another client",
-						info->requestor_priority);
-			text_duration(&buffer, info->requestor_left_ms);
-			add_line(&out, "requested by", buffer.data);
-		}
+		text_holders(&buffer, entry);
+		add_line(&out, "holders", buffer.data);
+		text_free(&buffer);
 	}
+	else if (entry->grant_count == 1)
+		add_grant(&out, entry->grants);
+	for (i = 0; i < entry->grant_count && asked == NULL; i++)
+		if (entry->grants[i].has_requestor)
+			asked = &entry->grants[i];
+	if (asked != NULL)
+		add_requestor(&out, asked);
 	add_line_number(&out, "waiting", entry->waiting);
 	add_line_number(&out, "watching", entry->watching);
-	text_free(&buffer);
+	if (entry->grant_count > 1)
+		add_holders(&out, entry);
 	if (list->waiter_count > 0)
 	{
 		Table	   *table = table_new(waiter_columns, WAITER_COLUMNS);
-		size_t		i;
 
 		for (i = 0; i < list->waiter_count; i++)
 			add_waiter(table, &list->waiters[i]);
-		text_add(&out, "\n");
-		table_text(table, &out, terminal_width(), NULL, colours_on(stdout));
-		table_free(table);
+		add_table(&out, table);
 	}
 	finish_output(&out);
 }
@@ -322,7 +442,7 @@ run_info(const Options *options)
 	bool		held;
 
 	this_one.key = pattern;
-	status = list_get(handle, &this_one, -1, &list, &err);
+	status = list_get(handle, &this_one, 0, -1, &list, &err);
 	if (status != DLOCK_OK)
 	{
 		list_free(&list);
@@ -330,7 +450,7 @@ run_info(const Options *options)
 		return give_up(handle, status, &err, options->key);
 	}
 	entry = list.count > 0 ? &list.entries[0] : &nobody;
-	held = entry->holder_count > 0;
+	held = entry->grant_count > 0;
 	if (options->json)
 	{
 		Text		json = {0};

@@ -15,6 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* so many keys are looked at, besides those that are waited for */
+#define MAX_KEYS	1000
+
 static void
 look_at_terminal(Top *top)
 {
@@ -56,7 +59,8 @@ count_changes(Top *top, List *list)
 	for (i = 0; i < list->count; i++)
 	{
 		Entry	   *entry = &list->entries[i];
-		int64_t		version = newest_version(entry);
+		const dlock_info *shown = shown_grant(entry);
+		int64_t		version = shown != NULL ? shown->version : 0;
 		Seen		sought = {.key = (char *) entry->key};
 		const Seen *before = NULL;
 
@@ -85,7 +89,7 @@ one_frame(Top *top, dlock_handle *handle)
 	List		list;
 	dlock_error err = {0};
 	Text		out = {0};
-	dlock_status status = list_get(handle, &top->options, -1, &list, &err);
+	dlock_status status = list_get(handle, &top->options, MAX_KEYS, -1, &list, &err);
 
 	if (status != DLOCK_OK)
 	{
@@ -238,8 +242,8 @@ live(Top *top, dlock_handle *handle)
 		if (look)
 		{
 			list_free(&list);
-			status = list_get(handle, &top->options, MAX_ANSWER_MS, &list,
-							  &err);
+			status = list_get(handle, &top->options, MAX_KEYS, MAX_ANSWER_MS,
+							  &list, &err);
 			if (status == DLOCK_OK)
 				count_changes(top, &list);
 			looked_at = dlock_now();

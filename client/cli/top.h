@@ -7,7 +7,7 @@
 
 #include "cli.h"
 
-#define LOCK_COLUMNS 10
+#define LOCK_COLUMNS 11
 #define HOT_COLUMNS 4
 
 typedef struct

@@ -10,8 +10,9 @@
 #define INDENT 4
 
 static bool
-print_change(const Options *options, int64_t version, const dlock_info *info)
+print_change(const Options *options, int64_t version, bool cools, const dlock_info *info)
 {
+	const char *event = version != 0 ? "held" : cools ? "cooling" : "free";
 	Text		line = {0};
 	int64_t		now_unix = unix_now_ms();
 
@@ -20,7 +21,7 @@ print_change(const Options *options, int64_t version, const dlock_info *info)
 		json_open(&line, NULL, '{');
 		json_time(&line, "time", now_unix);
 		json_string(&line, "key", options->key);
-		json_string(&line, "event", version != 0 ? "held" : "free");
+		json_string(&line, "event", event);
 		if (version != 0)
 			json_number(&line, "version", version);
 		if (info != NULL)
@@ -41,7 +42,7 @@ print_change(const Options *options, int64_t version, const dlock_info *info)
 		text_add(&line, "  ");
 		text_printable(&line, options->key);
 		if (version == 0)
-			text_add(&line, "  free");
+			text_format(&line, "  %s", event);
 		else
 			text_format(&line, "  version %lld", (long long) version);
 		if (info != NULL)
@@ -69,8 +70,31 @@ print_change(const Options *options, int64_t version, const dlock_info *info)
 }
 
 /*
+ * Who has it now.  *cools_for: nobody, but it stays busy for so long; 0: it does
+ * not.
+ */
+static dlock_status
+look(dlock_handle *handle, const Options *options, dlock_info **info,
+	 int64_t *cools_for, dlock_error *err)
+{
+	dlock_status status = dlock_get_info(handle, options->key, -1, info, err);
+
+	*cools_for = 0;
+	if (status == DLOCK_NOT_HELD)
+		return DLOCK_OK;
+	if (status == DLOCK_OK && is_cooling(*info))
+	{
+		*cools_for = (*info)->remaining_ms + 1;
+		dlock_info_free(*info);
+		*info = NULL;
+	}
+	return status;
+}
+
+/*
  * Print the current state, then each change.  A watch that was interrupted is
- * resumed with the version that it knows, so a failover does not end it.
+ * resumed with the version that it knows, so a failover does not end it.  The
+ * server does not report the end of a cooling, so we look when it is due.
  */
 int
 run_watch(const Options *options)
@@ -78,38 +102,32 @@ run_watch(const Options *options)
 	dlock_handle *handle = connect_server(options);
 	dlock_error err = {0};
 	dlock_status status;
-	int64_t		version = 0;
+	int64_t		version;
+	int64_t		cools_for;
 	int64_t		lines = 0;
 	bool		told = true;
 	dlock_info *info = NULL;
 
-	status = dlock_get_info(handle, options->key, -1, &info, &err);
-	if (status != DLOCK_OK && status != DLOCK_NOT_HELD)
-		return give_up(handle, status, &err, options->key);
-	if (info != NULL)
-		version = info->version;
-	for (;;)
+	status = look(handle, options, &info, &cools_for, &err);
+	version = info != NULL ? info->version : 0;
+	while (status == DLOCK_OK)
 	{
 		/* an observer of an election is not interested in the gaps */
 		if (!options->observe || version != 0)
 		{
-			told = print_change(options, version, info);
+			told = print_change(options, version, cools_for > 0, info);
 			lines++;
 		}
-		if (info != NULL)
-			dlock_info_free(info);
+		dlock_info_free(info);
 		info = NULL;
-		if (!told || (options->until_free && version == 0) ||
+		if (!told || (options->until_free && version == 0 && cools_for == 0) ||
 			(options->count > 0 && lines >= options->count))
 			break;
-		status = dlock_watch(handle, options->key, &version, -1, &err);
-		if (status != DLOCK_OK)
-			return give_up(handle, status, &err, options->key);
-		if (version == 0)
-			continue;
-		status = dlock_get_info(handle, options->key, -1, &info, &err);
-		if (status != DLOCK_OK && status != DLOCK_NOT_HELD)
-			return give_up(handle, status, &err, options->key);
+		status = dlock_watch(handle, options->key, &version,
+							 cools_for > 0 ? cools_for : -1, &err);
+		if (status != DLOCK_OK && status != DLOCK_UNCHANGED)
+			break;
+		status = look(handle, options, &info, &cools_for, &err);
 
 		/* it has changed again meanwhile, which is the next line */
 		if (info != NULL && info->version != version)
@@ -118,6 +136,8 @@ run_watch(const Options *options)
 			info = NULL;
 		}
 	}
+	if (status != DLOCK_OK)
+		return give_up(handle, status, &err, options->key);
 	dlock_close(handle);
 	return 0;
 }
