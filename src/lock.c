@@ -92,7 +92,7 @@ find_named(DlockTry *try)
 		is_found(try))
 		return;
 	found->n = nheads;
-	dlock_find_places(&try->store, try->key, DLOCK_FIND_COMMITTED, true, found);
+	dlock_find_places(&try->store, try->key, DLOCK_FIND_COMMITTED, found);
 }
 
 static void
@@ -130,7 +130,7 @@ find_rows(DlockTry *try)
 			(void) dlock_find_slot(&try->store, try->key, request->slot, how, found);
 	}
 	else if (try->is_marked)
-		dlock_find_places(&try->store, try->key, how, false, found);
+		dlock_find_places(&try->store, try->key, how, found);
 }
 
 /*
@@ -350,28 +350,26 @@ dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 	dlock_lock_try(&key, request, &turn, &found, result);
 }
 
-/* Would an acquire be busy?  Steps 1 and 2 only. */
-bool
-dlock_lock_is_busy(const DlockRequest *request)
+/* What would an acquire answer that does not wait?  Steps 1 and 2 only. */
+void
+dlock_lock_foresee(const DlockRequest *request, DlockResult *result)
 {
 	DlockTurn	turn;
 	DlockKey	key;
 	DlockRows	found;
-	DlockResult result;
 	DlockTry	try;
 
 	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	turn.behind = dlock_wait_others_first(&key, request->priority);
-	begin_try(&try, &key, request, &turn, &found, &result);
+	begin_try(&try, &key, request, &turn, &found, result);
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
 		(void) find_and_decide(&try);
 		try.looks++;
-	} while (result.answer == DLOCK_IS_BUSY && has_ended(&try));
+	} while (result->answer == DLOCK_IS_BUSY && has_ended(&try));
 	dlock_store_close(&try.store, false);
-	return result.answer != DLOCK_IS_GRANTED;
 }
 
 /* The versions of all grants of the key that are held or cooling. */
