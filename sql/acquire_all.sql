@@ -63,9 +63,13 @@ SELECT dlock_acquire_all(ARRAY['m:high', 'm:low'], '1 h', priority => 1, session
 SELECT dlock_check('m:low', :v);
 SELECT key, priority, pid = pg_backend_pid() AS ours FROM dlock_locks WHERE key LIKE 'm:%' ORDER BY key;
 SELECT dlock_release_session();
--- a holder that would have to be asked: without waiting there is no time
+-- a holder that would have to be asked: without waiting there is no time, as for one key
 SELECT dlock_acquire('m:low', '1 h', cleanup => '1 h') AS v \gset
-SELECT dlock_acquire_all(ARRAY['m:high', 'm:low'], '1 h', priority => 1) IS NULL AS none;
+\set VERBOSITY terse
+SELECT dlock_acquire('m:low', '1 h', priority => 1);
+SELECT dlock_acquire_all(ARRAY['m:high', 'm:low'], '1 h', priority => 1);
+\set VERBOSITY default
+SELECT count(*) FROM dlock_locks WHERE key = 'm:high';
 SELECT dlock_check('m:low', :v), dlock_release('m:low', :v);
 
 --
@@ -174,3 +178,27 @@ SELECT dlock_acquire_all(ARRAY['m:early', 'm:late'], '1 h', 'o', wait => '1 min'
 SELECT max(expires_at) - min(expires_at) <= '1 ms' AS together, bool_and(expires_at - refreshed_at = '1 h') AS one_ttl
   FROM dlock_locks WHERE key LIKE 'm:%';
 SELECT count(*) FROM dlock_locks WHERE key LIKE 'm:%' AND dlock_release(key, version) = 'released';
+
+-- session locks that were rolled back leave nothing behind in the session
+SELECT dlock_acquire('m:z', '1 h') AS v \gset
+SELECT sum(used_bytes) AS before FROM pg_backend_memory_contexts WHERE name IN ('TopMemoryContext', 'dlock session grants') \gset
+DO $$
+BEGIN
+	FOR i IN 1 .. 500 LOOP
+		PERFORM dlock_acquire_all(ARRAY[repeat('m', 1000), 'm:z'], '1 h', session => true, wait => '1 us');
+	END LOOP;
+END $$;
+SELECT sum(used_bytes) - :before < 100000 AS constant
+  FROM pg_backend_memory_contexts WHERE name IN ('TopMemoryContext', 'dlock session grants');
+SELECT dlock_release('m:z', :v);
+BEGIN;
+SELECT dlock_acquire('m:1', '1 h', session => true) > 0 AS granted;
+SAVEPOINT a;
+SELECT dlock_acquire('m:2', '1 h', session => true) > 0 AS granted;
+SAVEPOINT b;
+SELECT dlock_acquire('m:3', '1 h', session => true) > 0 AS granted;
+RELEASE b;
+ROLLBACK TO a;
+SELECT dlock_acquire('m:4', '1 h', session => true) > 0 AS granted;
+COMMIT;
+SELECT dlock_release_session();

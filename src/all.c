@@ -124,18 +124,18 @@ dlock_all_acquire(const DlockRequest *requests, int n, DlockResult *results)
 
 	for (int i = 0; i < n; i++)
 		dlock_await_check_policy(sorted[i]);
-	if (sorted[0]->wait == 0)
-		for (int i = 0; i < n; i++)
-			if (dlock_lock_is_busy(sorted[i]))
-			{
-				DlockKey	key;
+	for (int i = 0; i < n && sorted[0]->wait == 0; i++)
+	{
+		DlockKey	key;
 
-				failed = sorted[i] - requests;
-				results[failed].answer = DLOCK_IS_BUSY;
-				dlock_key_set(&key, sorted[i]->key, sorted[i]->keylen);
-				dlock_stats_busy(&key);
-				return failed;
-			}
+		failed = sorted[i] - requests;
+		dlock_lock_foresee(sorted[i], &results[failed]);
+		if (results[failed].answer == DLOCK_IS_GRANTED)
+			continue;
+		dlock_key_set(&key, sorted[i]->key, sorted[i]->keylen);
+		dlock_stats_busy(&key);
+		return failed;
+	}
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);

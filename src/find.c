@@ -16,10 +16,14 @@
  * A lookup through the index may miss a key that exists: it may pass the place
  * of the new version before that is there, and reach the old one after the
  * change was committed.  So a miss is believed only if no index entry of that
- * key can have been added meanwhile.  This is what the partition lock is for:
- * a process that adds an index entry holds it exclusively, and a process that
- * must not miss one looks while holding it.  A change that keeps to its page
- * (HOT) adds no entry, and is seen whole under the buffer's lock.
+ * key can have been added meanwhile.  A process that adds an index entry holds
+ * the partition lock exclusively, and counts the entry (places.c) before its
+ * transaction can end.  So a lookup that must not miss one compares the counter
+ * before and after.  If it has changed, the lookup looks again, in the end with
+ * the partition lock held.  It does not hold that lock from the start, because
+ * dead entries can make a lookup long, and a process that waits for the lock
+ * cannot be cancelled.  A change that keeps to its page (HOT) adds no entry, and
+ * is seen whole under the buffer's lock.
  *
  * The places of a key are read through the index, all in one scan.  How many
  * dead ones that meets depends on VACUUM, and on old snapshots.
@@ -189,10 +193,14 @@ find_through_index(const DlockStore *store, const DlockKey *key, int64 slot,
 				   DlockFind how, Snapshot dirty, TransactionId *pending)
 {
 	Relation	index = index_open(store->index, store->lockmode);
-	HeapTuple	tuple = fetch_indexed(store, index, key, slot, how, dirty, pending);
+	DlockClaims claims;
+	HeapTuple	tuple;
 
+	dlock_places_read(key, &claims);
+	tuple = fetch_indexed(store, index, key, slot, how, dirty, pending);
 	if (tuple == NULL && !TransactionIdIsValid(*pending) &&
-		how != DLOCK_FIND_NEWEST)
+		how != DLOCK_FIND_NEWEST &&
+		!dlock_places_unchanged(key, &claims, slot == DLOCK_HEAD, slot != DLOCK_HEAD))
 	{
 		LWLock	   *partition = dlock_lwlock_partition(key->hash);
 
@@ -437,25 +445,29 @@ has_settled(const DlockRows *found, int first)
 	return false;
 }
 
+/* After so many looks, a lookup of all places keeps others from adding more. */
+#define FREE_LOOKS	3
+
 /*
- * Add all places of the key, and with_head the head, too.  To be sure of them, an
- * exclusive request holds the partition lock or has it taken here; a shared
- * request finds out later that there was a change (places.c).  So does a lookup
- * of what is committed: it goes through here only if it did not find the place
- * by its slot or version.
+ * Add all places of the key, and with_head the head, too.  A request that looks
+ * for the newest rows finds out later that there was a change (places.c).  A
+ * lookup of what is committed must not miss a place; it goes through here only if
+ * it did not find the place by its slot or version.
  *
  * Owners are read of one slot or of all (DLOCK_ALL_SLOTS).
  */
 void
 dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
-				  bool with_head, bool lock_partition, int64 owners_of,
-				  DlockRows *found)
+				  bool with_head, int64 owners_of, DlockRows *found)
 {
 	LWLock	   *partition = dlock_lwlock_partition(key->hash);
 	Relation	index = index_open(store->index, store->lockmode);
 	int			first = found->n;
 	int			nkeys = with_head ? 1 : 2;
 	Pins		pins;
+	int			looks = 0;
+	bool		is_locked;
+	DlockClaims claims;
 	SnapshotData dirty;
 	IndexScanDesc scan;
 	ScanKeyData skey[2];
@@ -471,8 +483,11 @@ dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
 	scan = dlock_index_beginscan(store->heap, index, &dirty, nkeys);
 	do
 	{
+		CHECK_FOR_INTERRUPTS();
 		found->n = first;
-		if (lock_partition)
+		is_locked = looks++ >= FREE_LOOKS;
+		dlock_places_read(key, &claims);
+		if (is_locked)
 			LWLockAcquire(partition, LW_SHARED);
 		index_rescan(scan, skey, nkeys, NULL, 0);
 		while ((tid = index_getnext_tid(scan, BackwardScanDirection)) != NULL)
@@ -482,9 +497,11 @@ dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
 											   owners_of, found, first) &&
 				!scan->xactStartedInRecovery;
 		}
-		if (lock_partition)
+		if (is_locked)
 			LWLockRelease(partition);
-	} while (how != DLOCK_FIND_NEWEST && has_settled(found, first));
+	} while (how != DLOCK_FIND_NEWEST &&
+			 (has_settled(found, first) ||
+			  (!is_locked && !dlock_places_unchanged(key, &claims, false, true))));
 
 	unpin_all(&pins);
 	index_endscan(scan);
@@ -503,7 +520,7 @@ dlock_find_committed(const DlockStore *store, const DlockKey *key, DlockRows *fo
 	dlock_found_nothing(found);
 	(void) dlock_find_slot(store, key, DLOCK_HEAD, DLOCK_FIND_WHOLE, found);
 	if (dlock_places_marked(key))
-		dlock_find_places(store, key, DLOCK_FIND_WHOLE, false, true, DLOCK_ALL_SLOTS,
+		dlock_find_places(store, key, DLOCK_FIND_WHOLE, false, DLOCK_ALL_SLOTS,
 						  found);
 }
 

@@ -38,8 +38,7 @@ extern bool dlock_find_slot(const DlockStore *store, const DlockKey *key,
 extern bool dlock_find_version(const DlockStore *store, const DlockKey *key,
 							   int64 version, DlockRows *found);
 extern void dlock_find_places(const DlockStore *store, const DlockKey *key,
-							  DlockFind how, bool with_head,
-							  bool lock_partition, int64 owners_of,
+							  DlockFind how, bool with_head, int64 owners_of,
 							  DlockRows *found);
 extern void dlock_find_committed(const DlockStore *store, const DlockKey *key,
 								 DlockRows *found);

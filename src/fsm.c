@@ -301,36 +301,56 @@ goes_before(const DlockState *a, const DlockState *b)
 {
 	if (a->obstacle != b->obstacle)
 		return a->obstacle < b->obstacle;
+	if (a->obstacle <= DLOCK_GIVES_WAY)
+		return a < b;
 	if (a->priority != b->priority)
 		return a->priority < b->priority;
 	return a->version > b->version;
 }
 
+/* rows[0 .. n - 1].order is a heap of rows; the one at this place may be low. */
+static void
+sift_down(DlockState *rows, int n, int at)
+{
+	for (;;)
+	{
+		int			next = 2 * at + 1;
+		int			moved = rows[at].order;
+
+		if (next + 1 < n &&
+			goes_before(&rows[rows[next + 1].order], &rows[rows[next].order]))
+			next++;
+		if (next >= n || !goes_before(&rows[rows[next].order], &rows[moved]))
+			return;
+		rows[at].order = rows[next].order;
+		rows[next].order = moved;
+		at = next;
+	}
+}
+
 /*
  * Make room among the places for one of request->slots: oust that many.  First
  * those that nobody has any more, then those that have lapsed, each in any
- * order; there may be many of them.
+ * order, then holders.  There may be thousands, so a heap says which is next.
  */
 static bool
 oust_places(Contest *contest, int excess)
 {
-	for (int obstacle = DLOCK_IS_OVER; obstacle <= DLOCK_GIVES_WAY; obstacle++)
-		for (int i = 0; i < contest->nrows && excess > 0; i++)
-			if (is_in_the_way(contest, i) &&
-				contest->rows[i].obstacle == obstacle && oust(contest, i))
-				excess--;
+	DlockState *rows = contest->rows;
+	int			n = 0;
+
+	for (int i = 0; i < contest->nrows; i++)
+		if (is_in_the_way(contest, i))
+			rows[n++].order = i;
+	for (int i = n / 2 - 1; i >= 0; i--)
+		sift_down(rows, n, i);
 	while (excess-- > 0)
 	{
-		int			next = DLOCK_NO_ROW;
-
-		for (int i = 0; i < contest->nrows; i++)
-			if (is_in_the_way(contest, i) &&
-				(next == DLOCK_NO_ROW ||
-				 goes_before(&contest->rows[i], &contest->rows[next])))
-				next = i;
-		if (next == DLOCK_NO_ROW || !oust(contest, next) ||
+		if (n == 0 || !oust(contest, rows[0].order) ||
 			contest->nasked > DLOCK_MAX_ASKED)
 			return false;
+		rows[0].order = rows[--n].order;
+		sift_down(rows, n, 0);
 	}
 	return true;
 }

@@ -126,10 +126,14 @@ lock_ending(DlockTry *try, DlockVerdict verdict)
 {
 	DlockLocked locked = DLOCK_LOCKED;
 
-	if (verdict.nends > 0)
-		for (int i = 0; i < try->found->n && locked == DLOCK_LOCKED; i++)
-			if (try->found->states[i].ends && i != verdict.row)
-				locked = lock_row_or_reaper(try, i);
+	if (verdict.nends == 0)
+		return locked;
+	for (int i = 0; i < try->found->n && locked == DLOCK_LOCKED; i++)
+		if (try->found->states[i].ends && i != verdict.row)
+		{
+			CHECK_FOR_INTERRUPTS();
+			locked = lock_row_or_reaper(try, i);
+		}
 	return locked;
 }
 
@@ -174,6 +178,7 @@ end_rows(DlockTry *try, DlockVerdict verdict, int64 now, int change)
 
 		if (!state->ends)
 			continue;
+		CHECK_FOR_INTERRUPTS();
 		record_taken(try, i, change);
 
 		/* an upgrade ends the request's own place, which is no loss */
@@ -219,6 +224,21 @@ begin_insert(DlockTry *try, DlockInsertion *insertion, const DlockGrant *grant)
 	dlock_write_begin_insert(insertion);
 }
 
+/*
+ * Is there a row of the slot by now, where we have found none?  The partition
+ * lock is held.  Reading the index may take long because of dead entries, so it
+ * is read only if a row may have been added.
+ */
+static bool
+is_slot_taken(const DlockTry *try, const DlockInsertion *insertion, int64 slot)
+{
+	if (try->is_marked && !try->guesses &&
+		dlock_places_unchanged(try->key, &try->claims, slot == DLOCK_HEAD,
+							   slot != DLOCK_HEAD))
+		return false;
+	return dlock_write_is_there(insertion);
+}
+
 /* A grant to a key that has no head.  False: look again. */
 bool
 dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
@@ -235,7 +255,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
 	dlock_write_prepare_insert(&insertion, &try->store, try->key, DLOCK_HEAD, &grant);
 	begin_insert(try, &insertion, &grant);
-	if (dlock_write_is_there(&insertion) ||
+	if (is_slot_taken(try, &insertion, DLOCK_HEAD) ||
 		dlock_places_marked(try->key) != try->is_marked ||
 		!dlock_places_unchanged(try->key, &try->claims, false, try->is_marked))
 	{
@@ -397,7 +417,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 							   slot != DLOCK_HEAD ? slot : 1, grant);
 	begin_insert(try, &insertion, grant);
 	if (!is_unchanged(try, grant) ||
-		(slot != DLOCK_HEAD && dlock_write_is_there(&insertion)))
+		(slot != DLOCK_HEAD && is_slot_taken(try, &insertion, slot)))
 	{
 		dlock_write_cancel_insert(&insertion);
 		return false;

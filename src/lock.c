@@ -93,7 +93,7 @@ find_named(DlockTry *try)
 		is_found(try))
 		return;
 	found->n = nheads;
-	dlock_find_places(&try->store, try->key, DLOCK_FIND_COMMITTED, false, true,
+	dlock_find_places(&try->store, try->key, DLOCK_FIND_COMMITTED, false,
 					  DLOCK_ALL_SLOTS, found);
 }
 
@@ -128,7 +128,7 @@ find_all(DlockTry *try)
 
 	has_head = dlock_find_slot(&try->store, try->key, DLOCK_HEAD,
 							   DLOCK_FIND_HINTED, try->found);
-	dlock_find_places(&try->store, try->key, DLOCK_FIND_NEWEST, !has_head, false,
+	dlock_find_places(&try->store, try->key, DLOCK_FIND_NEWEST, !has_head,
 					  is_shared(request) && request->wait == 0 ?
 					  request->slot : DLOCK_ALL_SLOTS, try->found);
 }
@@ -394,28 +394,26 @@ dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 	dlock_lock_try(&key, request, &turn, &found, result);
 }
 
-/* Would an acquire be busy?  Steps 1 and 2 only. */
-bool
-dlock_lock_is_busy(const DlockRequest *request)
+/* What would an acquire answer that does not wait?  Steps 1 and 2 only. */
+void
+dlock_lock_foresee(const DlockRequest *request, DlockResult *result)
 {
 	DlockTurn	turn;
 	DlockKey	key;
 	DlockRows	found;
-	DlockResult result;
 	DlockTry	try;
 
 	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
 	turn.behind = dlock_wait_others_first(&key, request->priority);
-	begin_try(&try, &key, request, &turn, &found, &result);
+	begin_try(&try, &key, request, &turn, &found, result);
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
 		(void) find_and_decide(&try);
 		try.looks++;
-	} while (result.answer == DLOCK_IS_BUSY && (try.guesses || has_ended(&try)));
+	} while (result->answer == DLOCK_IS_BUSY && (try.guesses || has_ended(&try)));
 	dlock_store_close(&try.store, false);
-	return result.answer != DLOCK_IS_GRANTED;
 }
 
 /* The versions of all grants of the key that are held or cooling. */

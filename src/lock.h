@@ -14,7 +14,7 @@ extern void dlock_lock_try(const DlockKey *key, const DlockRequest *request,
 						   const DlockTurn *turn, DlockRows *found,
 						   DlockResult *result);
 extern void dlock_lock_execute(const DlockRequest *request, DlockResult *result);
-extern bool dlock_lock_is_busy(const DlockRequest *request);
+extern void dlock_lock_foresee(const DlockRequest *request, DlockResult *result);
 extern int64 *dlock_lock_versions(const DlockRequest *request, int *n);
 
 #endif							/* DLOCK_LOCK_H */

@@ -145,13 +145,18 @@ dlock_places_read(const DlockKey *key, DlockClaims *claims)
 	pg_memory_barrier();
 }
 
-/* The partition lock must be held exclusively. */
+/*
+ * Has nothing been claimed since?  For a claim of our own, the partition lock
+ * must be held exclusively.  For a lookup, it need not be: what was claimed and
+ * committed while it was under way has been counted by now.
+ */
 bool
 dlock_places_unchanged(const DlockKey *key, const DlockClaims *claims,
 					   bool heads_count, bool places_count)
 {
 	DlockCounter *counter = counter_of(key);
 
+	pg_read_barrier();
 	return (!heads_count || claims->heads == pg_atomic_read_u32(&counter->heads)) &&
 		(!places_count || claims->places == pg_atomic_read_u32(&counter->places));
 }

@@ -18,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
@@ -26,6 +27,7 @@
 static HTAB *grants = NULL;
 static int	nreleased = 0;
 static int	nfresh = 0;
+static SubTransactionId newest = InvalidSubTransactionId;	/* of those added */
 static pg_on_exit_callback release_at_exit = NULL;
 
 void
@@ -70,6 +72,8 @@ dlock_session_add(const DlockKey *key, Oid role, int64 version)
 	else
 	{
 		grant->fresh = true;
+		grant->subid = GetCurrentSubTransactionId();
+		newest = Max(newest, grant->subid);
 		nfresh++;
 	}
 	grant->key = copy;
@@ -94,20 +98,42 @@ dlock_session_released(int64 version)
 	}
 }
 
-/* What was released may be ours again. */
+static void
+forget(DlockSessionGrant *grant)
+{
+	pfree(grant->key);
+	(void) hash_search(grants, &grant->version, HASH_REMOVE, NULL);
+}
+
+/*
+ * What was released may be ours again.  What was added in this subtransaction,
+ * or in those within it, which have higher numbers, is not ours any more.
+ */
 void
-dlock_session_at_abort_sub(void)
+dlock_session_at_abort_sub(SubTransactionId subid)
 {
 	HASH_SEQ_STATUS scan;
 	DlockSessionGrant *grant;
 
-	if (nreleased == 0)
+	if (nreleased == 0 && newest < subid)
 		return;
 	nreleased = 0;
+	newest = InvalidSubTransactionId;
 
 	hash_seq_init(&scan, grants);
 	while ((grant = hash_seq_search(&scan)) != NULL)
+	{
 		grant->released = false;
+		if (!grant->fresh)
+			continue;
+		if (grant->subid >= subid)
+		{
+			nfresh--;
+			forget(grant);
+		}
+		else
+			newest = Max(newest, grant->subid);
+	}
 }
 
 /* A commit forgets what was released, a rollback what was added. */
@@ -121,19 +147,17 @@ dlock_session_at_end(bool committed)
 		return;
 	nreleased = 0;
 	nfresh = 0;
+	newest = InvalidSubTransactionId;
 
 	hash_seq_init(&scan, grants);
 	while ((grant = hash_seq_search(&scan)) != NULL)
 	{
-		bool		forget = committed ? grant->released : grant->fresh;
+		bool		is_over = committed ? grant->released : grant->fresh;
 
 		grant->released = false;
 		grant->fresh = false;
-		if (forget)
-		{
-			pfree(grant->key);
-			(void) hash_search(grants, &grant->version, HASH_REMOVE, NULL);
-		}
+		if (is_over)
+			forget(grant);
 	}
 }
 

@@ -20,13 +20,14 @@ typedef struct DlockSessionGrant
 	Oid			role;
 	bool		released;		/* by a transaction that has not ended */
 	bool		fresh;			/* added by a transaction that has not ended */
+	SubTransactionId subid;		/* ... in this subtransaction */
 } DlockSessionGrant;
 
 extern void dlock_session_init(pg_on_exit_callback at_exit);
 extern void dlock_session_prepare(void);
 extern void dlock_session_add(const DlockKey *key, Oid role, int64 version);
 extern void dlock_session_released(int64 version);
-extern void dlock_session_at_abort_sub(void);
+extern void dlock_session_at_abort_sub(SubTransactionId subid);
 extern void dlock_session_at_end(bool committed);
 extern bool dlock_session_any(void);
 extern DlockSessionGrant *dlock_session_list(int *n);

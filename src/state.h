@@ -39,6 +39,7 @@ typedef struct DlockState
 	DlockObstacle obstacle;		/* out: of an acquire */
 	bool		yields;			/* out: the holder is to be asked to yield */
 	bool		ends;			/* out: ends when the request is granted */
+	int			order;			/* work space of the rules */
 	int64		slot;			/* DLOCK_HEAD: the exclusive grant */
 	int32		slots;			/* what was asked for */
 	Oid			role;			/* the role that the grant belongs to */

@@ -33,7 +33,7 @@
 #include "lwlocks.h"
 #include "stats.h"
 
-typedef struct Block
+typedef struct Figures
 {
 	Oid			dboid;			/* InvalidOid: not in use; protected by the
 								 * lock, as is the rest of a block in that
@@ -42,12 +42,12 @@ typedef struct Block
 	int64		counts[DLOCK_NSTATS];
 	int64		waits[DLOCK_WAIT_BUCKETS];
 	int64		yield_max;
-} Block;
+} Figures;
 
 /* What backends that have exited have counted, less what a reset takes off. */
 typedef struct Sum
 {
-	Block		block;			/* protected by the lock */
+	Figures		block;			/* protected by the lock */
 	TimestampTz reset_at;
 } Sum;
 
@@ -55,13 +55,13 @@ typedef struct Shared
 {
 	TimestampTz started;		/* read-only */
 	Sum			sums[DLOCK_MAX_DATABASES];	/* as in database.c */
-	Block		blocks[FLEXIBLE_ARRAY_MEMBER];	/* by process number */
+	Figures		blocks[FLEXIBLE_ARRAY_MEMBER];	/* by process number */
 } Shared;
 
 static Shared *shared = NULL;
 
 /* of this backend; NULL until it has something to count */
-static Block *mine = NULL;
+static Figures *mine = NULL;
 static Sum *sum_of_mine = NULL;
 
 static const int64 uppers[DLOCK_WAIT_BUCKETS] = {
@@ -76,7 +76,7 @@ static const int64 uppers[DLOCK_WAIT_BUCKETS] = {
 Size
 dlock_stats_shmem_size(void)
 {
-	return add_size(offsetof(Shared, blocks), mul_size(MaxBackends, sizeof(Block)));
+	return add_size(offsetof(Shared, blocks), mul_size(MaxBackends, sizeof(Figures)));
 }
 
 void
@@ -121,7 +121,7 @@ own_sum(const DlockDatabase *db)
 }
 
 static void
-add_block(Block *to, const Block *from)
+add_block(Figures *to, const Figures *from)
 {
 	for (int i = 0; i < DLOCK_NSTATS; i++)
 		to->counts[i] += from->counts[i];
@@ -148,7 +148,7 @@ void
 dlock_stats_attach(void)
 {
 	DlockDatabase *db;
-	Block	   *block;
+	Figures    *block;
 
 	if (likely(mine != NULL))
 		return;
@@ -227,7 +227,7 @@ dlock_stats_yielded(int64 us)
 
 /* Add up what the live backends of this database have counted. */
 static void
-add_blocks(Block *to)
+add_blocks(Figures *to)
 {
 	for (int i = 0; i < MaxBackends; i++)
 		if (shared->blocks[i].dboid == MyDatabaseId)
@@ -238,7 +238,7 @@ void
 dlock_stats_read(DlockStats *stats)
 {
 	DlockDatabase *db = dlock_database(MyDatabaseId);
-	Block		total = {0};
+	Figures		total = {0};
 	Sum		   *sum;
 
 	LWLockAcquire(dlock_lwlock_stats(), LW_EXCLUSIVE);
@@ -259,7 +259,7 @@ void
 dlock_stats_reset_all(void)
 {
 	DlockDatabase *db = dlock_database(MyDatabaseId);
-	Block		live = {0};
+	Figures		live = {0};
 	Sum		   *sum;
 
 	LWLockAcquire(dlock_lwlock_stats(), LW_EXCLUSIVE);

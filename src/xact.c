@@ -330,7 +330,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	while (first > 0 && changes[first - 1].subid >= mySubid)
 		first--;
 	wake_waiters(first, true);
-	dlock_session_at_abort_sub();
+	dlock_session_at_abort_sub(mySubid);
 }
 
 void

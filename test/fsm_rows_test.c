@@ -14,6 +14,8 @@
  */
 #include "postgres.h"
 
+#include <time.h>
+
 #include "../src/fsm.h"
 #include "../src/key.h"
 
@@ -527,11 +529,13 @@ try_places(Key *key)
 	}
 }
 
+#define MANY	100000
+
 /* More rows than a request can ask to yield, each of the given case. */
 static DlockAnswer
 try_many(int nrows, const RowCase *row)
 {
-	static DlockState rows[100];
+	static DlockState rows[MANY];
 	DlockRequest what = {.op = DLOCK_ACQUIRE};
 	DlockTurn	turn = {0};
 
@@ -560,6 +564,8 @@ main(void)
 {
 	const RowCase lapsed = {"lapsed", ANOTHERS, GIVES_WAY, true, LATE,.lazy = true};
 	const RowCase lower = {"lower", ANOTHERS, HOLDER, true, LIVE,.cleanup = SECOND};
+	const RowCase idle = {"lower", ANOTHERS, HOLDER, true, LIVE};
+	clock_t		began;
 	Key			key;
 
 	memset(&key, 0, sizeof(key));
@@ -575,6 +581,10 @@ main(void)
 	   "as many holders are asked as can be remembered", DLOCK_MAX_ASKED);
 	ok(try_many(DLOCK_MAX_ASKED + 2, &lower) == DLOCK_IS_BUSY,
 	   "busy, if more would have to be asked", DLOCK_MAX_ASKED + 1);
+	began = clock();
+	ok(try_many(MANY, &idle) == DLOCK_IS_GRANTED &&
+	   clock() - began < 5 * CLOCKS_PER_SEC,
+	   "many holders give way to a semaphore, in reasonable time", MANY);
 	printf("1..%d\n", tests);
 	return failures == 0 ? 0 : 1;
 }
