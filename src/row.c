@@ -276,7 +276,7 @@ read_owner(HeapTuple tuple)
  * it could not say so.
  */
 void
-dlock_row_state(HeapTuple tuple, DlockState *state)
+dlock_row_state(HeapTuple tuple, DlockState *state, bool with_owner)
 {
 	FormDlock  *form = FORM(tuple);
 	bool		is_this_run = form->run == dlock_clock_run();
@@ -288,7 +288,7 @@ dlock_row_state(HeapTuple tuple, DlockState *state)
 	state->slots = form->slots;
 	state->role = form->role;
 	state->version = form->version;
-	state->owner = form->held ? read_owner(tuple) : NULL;
+	state->owner = form->held && with_owner ? read_owner(tuple) : NULL;
 	state->priority = form->priority;
 	state->cleanup = form->cleanup;
 	state->at_least = form->at_least * INT64CONST(1000);
