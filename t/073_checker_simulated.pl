@@ -370,7 +370,7 @@ my %harm = (
 	} ],
 	'a version at the end that is too low' => [ 'versions', sub {
 		my ($known, $lines) = @_;
-		my ($grant) = sort { $b->{version} <=> $a->{version} } grep { $_->{outcome} eq 'granted' && calm($known, $_->{called}, $_->{called}) } @{ $known->{ops} };
+		my ($grant) = sort { $b->{version} <=> $a->{version} } grep { $_->{outcome} eq 'granted' && $_->{slots} == 1 && calm($known, $_->{called}, $_->{called}) } @{ $known->{ops} };
 		my ($i) = grep { $lines->[$_][1] =~ /^final version key=$grant->{key} / } 0 .. $#$lines;
 		my $version = $grant->{version} - 5;
 
