@@ -454,3 +454,61 @@ CREATE VIEW dlock_policies AS
 COMMENT ON VIEW dlock_policies IS
 	'what roles may do with keys of a prefix; role null means every role';
 GRANT SELECT ON dlock_policies TO PUBLIC;
+
+-- Which shards of keys this database serves: src/shard.c, which depends on the
+-- column. No row means all.
+CREATE TABLE dlock.served (
+	shards int4multirange NOT NULL
+) USING heap;
+COMMENT ON TABLE dlock.served IS
+	'the shards that this database serves; no row means all; change it with dlock_serve';
+REVOKE ALL ON TABLE dlock.served FROM PUBLIC;
+SELECT pg_catalog.pg_extension_config_dump('dlock.served', '');
+
+CREATE FUNCTION dlock.served_changed() RETURNS trigger
+AS 'MODULE_PATHNAME', 'dlock_served_changed'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock.served_changed() FROM PUBLIC;
+COMMENT ON FUNCTION dlock.served_changed IS
+	'makes all backends read dlock.served again, and keeps logical replication from writing to it';
+CREATE TRIGGER served_changed
+	BEFORE INSERT OR UPDATE OR DELETE ON dlock.served
+	FOR EACH ROW EXECUTE FUNCTION dlock.served_changed();
+CREATE TRIGGER served_truncated
+	BEFORE TRUNCATE ON dlock.served
+	FOR EACH STATEMENT EXECUTE FUNCTION dlock.served_changed();
+ALTER TABLE dlock.served ENABLE ALWAYS TRIGGER served_changed;
+ALTER TABLE dlock.served ENABLE ALWAYS TRIGGER served_truncated;
+
+CREATE FUNCTION dlock_shard(
+	key text
+) RETURNS integer
+AS 'MODULE_PATHNAME', 'dlock_shard'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION dlock_shard IS
+	'the shard of a key, a number from 0 to 1023; the same on every server';
+
+CREATE FUNCTION dlock_serve(
+	shards int4multirange
+) RETURNS void
+AS 'MODULE_PATHNAME', 'dlock_serve'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock_serve(int4multirange) FROM PUBLIC;
+COMMENT ON FUNCTION dlock_serve IS
+	'let this database grant only keys of these shards; NULL means all';
+
+CREATE FUNCTION dlock_settle() RETURNS void
+AS 'MODULE_PATHNAME', 'dlock_settle'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock_settle() FROM PUBLIC;
+COMMENT ON FUNCTION dlock_settle IS
+	'wait until all transactions have ended that may have acquired a lock before the last committed dlock_serve';
+
+CREATE FUNCTION dlock_advance(
+	version bigint
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'dlock_advance'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dlock_advance(bigint) FROM PUBLIC;
+COMMENT ON FUNCTION dlock_advance IS
+	'lift the versions above the given one, never down; returns the highest version that may have been drawn';

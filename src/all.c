@@ -90,8 +90,8 @@ acquire_sorted(const DlockRequest **sorted, const DlockRequest *requests, int n,
 {
 	int64		wait = sorted[0]->wait;
 	int64		until = wait == DLOCK_NEVER ? 0 : dlock_clock_now() + wait;
-	int64		first_won = 0;
-	int64		now = 0;
+	int64		earliest = DLOCK_NEVER;
+	int64		latest = 0;
 
 	for (int i = 0; i < n; i++)
 	{
@@ -104,13 +104,13 @@ acquire_sorted(const DlockRequest **sorted, const DlockRequest *requests, int n,
 		dlock_await_acquire(&request, &results[number]);
 		if (results[number].answer != DLOCK_IS_GRANTED)
 			return number;
-		now = dlock_clock_now();
-		if (i == 0)
-			first_won = now;
+		earliest = Min(earliest, results[number].expires);
+		latest = Max(latest, results[number].expires);
 	}
-	if (now - first_won > EXACT_US)
+	if (latest - earliest > EXACT_US)
 		for (int i = 0; i < n; i++)
-			stamp(sorted[i], results[sorted[i] - requests].version, now);
+			stamp(sorted[i], results[sorted[i] - requests].version,
+				  latest - sorted[i]->ttl);
 	return -1;
 }
 

@@ -68,6 +68,7 @@ dlock_database_shmem_init(void)
 		pg_atomic_init_u64(&db->incarnation, 0);
 		pg_atomic_init_u32(&db->reaper_xid, 0);
 		pg_atomic_init_u32(&db->places_known, 0);
+		pg_atomic_init_u64(&db->served_changes, 0);
 		pg_atomic_init_u32(&db->last_visit, 0);
 		pg_atomic_init_u64(&db->last_good_visit, 0);
 		reset(db, InvalidOid);

@@ -68,6 +68,9 @@ typedef struct DlockDatabase
 	 */
 	pg_atomic_uint32 places_known;
 
+	/* shard.c: how often it was changed which shards are served */
+	pg_atomic_uint64 served_changes;
+
 	/* launcher.c; health.c reads them */
 	pg_atomic_uint32 last_visit;	/* DlockVisit */
 	pg_atomic_uint64 last_good_visit;	/* lease time, or 0 */

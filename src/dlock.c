@@ -18,6 +18,7 @@
 #include "policy.h"
 #include "role.h"
 #include "session_end.h"
+#include "shard.h"
 #include "shmem.h"
 #include "store.h"
 #include "xact.h"
@@ -32,6 +33,7 @@ _PG_init(void)
 	dlock_guc_init();
 	dlock_store_init();
 	dlock_xact_init();
+	dlock_shard_init();
 	dlock_policy_init();
 
 	/* without shared memory, the functions report what to do */

@@ -29,6 +29,7 @@
 #include "lock.h"
 #include "record.h"
 #include "session.h"
+#include "shard.h"
 #include "standby.h"
 #include "version.h"
 #include "wait.h"
@@ -355,6 +356,10 @@ begin_try(DlockTry *try, const DlockKey *key, const DlockRequest *request,
 	try->looks = 0;
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_store_open(&try->store, request->op != DLOCK_CHECK, false);
+
+	/* the table is locked before the check: see shard.c */
+	if (request->op == DLOCK_ACQUIRE)
+		dlock_shard_check(&try->store, key);
 }
 
 /* One try.  Leaves in "found" what was there, for a caller that has to wait. */

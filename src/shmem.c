@@ -76,6 +76,12 @@ dlock_shmem_init(void)
 	shmem_startup_hook = startup;
 }
 
+bool
+dlock_shmem_is_attached(void)
+{
+	return attached;
+}
+
 /* Every SQL function calls this first. */
 void
 dlock_shmem_require(void)

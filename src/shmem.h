@@ -10,5 +10,6 @@
 
 extern void dlock_shmem_init(void);
 extern void dlock_shmem_require(void);
+extern bool dlock_shmem_is_attached(void);
 
 #endif							/* DLOCK_SHMEM_H */

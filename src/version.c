@@ -208,3 +208,35 @@ dlock_version_next(const DlockStore *store)
 {
 	return nextval_internal(store->versions, false);
 }
+
+/*
+ * Lift the versions above the given one, never down.  Returns a version that is
+ * not above any that is drawn from now on.
+ *
+ * Others may draw versions between our look and our change, so we leave more
+ * room above the given version than they could use up.
+ */
+int64
+dlock_version_advance(const DlockStore *store, int64 above)
+{
+	Oid			save_userid;
+	int			save_sec_context;
+	int64		last = 0;
+
+	dlock_version_prepare(store);
+	LockRelationOid(store->incarnation, ShareUpdateExclusiveLock);
+	if (!read_sequence(store->versions, &last))
+		last = 0;
+	if (last < above)
+	{
+		last = above + LEAP;
+		GetUserIdAndSecContext(&save_userid, &save_sec_context);
+		SetUserIdAndSecContext(store->heap->rd_rel->relowner,
+							   save_sec_context | SECURITY_LOCAL_USERID_CHANGE);
+		(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(store->versions),
+								   Int64GetDatum(last));
+		SetUserIdAndSecContext(save_userid, save_sec_context);
+	}
+	UnlockRelationOid(store->incarnation, ShareUpdateExclusiveLock);
+	return last;
+}

@@ -23,5 +23,6 @@ extern void dlock_version_look(const DlockStore *store, bool in_recovery,
 extern void dlock_version_prepare(const DlockStore *store);
 extern void dlock_version_load(const DlockStore *store);
 extern int64 dlock_version_next(const DlockStore *store);
+extern int64 dlock_version_advance(const DlockStore *store, int64 above);
 
 #endif							/* DLOCK_VERSION_H */

@@ -562,7 +562,10 @@ dlock_wait_take_announcement(Oid dboid, DlockWaiter *waiter)
 	return found;
 }
 
-/* Make a waiter look again, so that what it has published becomes true. */
+/*
+ * Make a waiter look again, so that what it has published becomes true; with 0,
+ * all waiters of this database.
+ */
 void
 dlock_wait_wake_pid(int pid)
 {
@@ -575,7 +578,7 @@ dlock_wait_wake_pid(int pid)
 		{
 			DlockWaiter *waiter = dlist_container(DlockWaiter, node, iter.cur);
 
-			if (waiter->pid == pid)
+			if (pid == 0 ? waiter->dboid == MyDatabaseId : waiter->pid == pid)
 				wake(waiter);
 		}
 		LWLockRelease(dlock_lwlock_bucket(i));

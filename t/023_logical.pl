@@ -38,7 +38,7 @@ sub refused
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	wait_until($what,
-		sub { return slurp_file($subscriber->logfile, $offset) =~ /logical replication cannot write to table "dlock.locks"/ });
+		sub { return slurp_file($subscriber->logfile, $offset) =~ /logical replication cannot write to table "dlock\.(locks|served)"/ });
 	my $log = slurp_file($subscriber->logfile, $offset);
 	like($log, qr/HINT:  Publish the tables or the schemas that you need by name, without schema "dlock"/, "$what: the hint says how to avoid it");
 	is($subscriber->safe_psql('postgres', $state), $theirs, "$what: the locks are as they were");
@@ -57,8 +57,9 @@ my %change = (
 	'insert' => q{SELECT dlock_acquire('new', '1h')},
 	'update' => q{SELECT dlock_refresh('both', version) FROM dlock_locks WHERE key = 'both'},
 	'delete' => q{DELETE FROM dlock.locks WHERE key = 'gone'},
-	'truncate' => q{TRUNCATE dlock.locks});
-foreach my $kind (qw(insert update delete truncate))
+	'truncate' => q{TRUNCATE dlock.locks},
+	'another table' => q{SELECT dlock_serve('{[0,1024)}')});
+foreach my $kind ('insert', 'update', 'delete', 'truncate', 'another table')
 {
 	$subscriber->safe_psql('postgres',
 		"CREATE SUBSCRIPTION s CONNECTION '$conninfo' PUBLICATION everything WITH (copy_data = off)");
@@ -70,7 +71,7 @@ foreach my $kind (qw(insert update delete truncate))
 
 # A subscription that has stopped goes on where it was, without the locks, as
 # docs/operations.md says.
-$publisher->safe_psql('postgres', 'TRUNCATE dlock.locks');
+$publisher->safe_psql('postgres', 'TRUNCATE dlock.locks; SELECT dlock_serve(NULL)');
 $subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$conninfo' PUBLICATION everything");
 wait_until('all is copied',
 	sub { return $subscriber->safe_psql('postgres', q{SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel}) eq 't' });

@@ -103,7 +103,8 @@ sub finished
 	ok($ok, "$what: pgbench") or diag(${ $load->{err} });
 	unlike(${ $load->{err} }, qr/ERROR/, "$what: no client failed");
 	my ($n) = ${ $load->{out} } =~ /transactions actually processed: (\d+)/;
-	cmp_ok($n // 0, '>', 20, "$what: something was done");
+	cmp_ok($n // 0, '>', 0, "$what: something was done");
+	note "$what: $n";
 	return;
 }
 
@@ -193,7 +194,7 @@ my @slow = (
 	script('slow_far', slots => 'random(2, 3)', key => "'k' || :n", before => "\\set n random(1, 5)\n", stay => 20));
 foreach my $how ('immediate stop', 'killed backend')
 {
-	my $load = load($node, 60, 12, @slow, $writer);
+	my $load = load($node, 60, 12, @slow);
 
 	$node->poll_query_until('postgres', "SELECT count(*) >= 3 AND count(*) FILTER (WHERE key = 'k') >= 2 FROM inside") or die 'nobody is inside';
 	if ($how eq 'immediate stop')
@@ -299,7 +300,7 @@ nobody_left($node, 'sets of keys');
 
 my $standby = new_standby($node, 'standby');
 make_synchronous($node, $standby);
-my $load = load($node, 60, 8, @slow, $writer);
+my $load = load($node, 60, 8, @slow);
 $node->poll_query_until('postgres', "SELECT count(*) >= 3 AND count(*) FILTER (WHERE key = 'k') >= 2 FROM inside") or die 'nobody is inside';
 $node->stop('immediate');
 $load->{run}->finish;

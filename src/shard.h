@@ -1,0 +1,25 @@
+/*-------------------------------------------------------------------------
+ *
+ * shard.h
+ *	  The shards of keys, and which of them this database serves.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_SHARD_H
+#define DLOCK_SHARD_H
+
+#include "utils/multirangetypes.h"
+
+#include "key.h"
+#include "store.h"
+
+#define DLOCK_SHARDS	1024
+
+extern void dlock_shard_init(void);
+extern int	dlock_shard_of(const char *key, int keylen);
+extern void dlock_shard_check(const DlockStore *store, const DlockKey *key);
+extern void dlock_shard_serve(const MultirangeType *shards);
+extern void dlock_shard_changed(void);
+extern bool dlock_shard_is_changed(void);
+
+#endif							/* DLOCK_SHARD_H */
