@@ -68,7 +68,7 @@ instructions_of() {
 # function_of PID NAME: the instructions of an SQL function, and of all that it
 # calls
 function_of() {
-	callgrind_annotate --inclusive=yes --threshold=100 --show-percs=no "$work/callgrind/$1" |
+	callgrind_annotate --inclusive=yes --threshold=100 --show-percs=no "$work/callgrind/$1" 2>"$work/log/annotate.log" |
 		sed -n "s/^ *\([0-9,]*\) .*:$2 \[.*/\1/p" | head -n 1 | tr -d ,
 }
 

@@ -36,6 +36,7 @@ static uint64_t stop_at;
 static bool stopping;
 static uint64_t handover_at;	/* when the release was sent; 0 = it was not */
 static double interval_cycles;
+static uint64_t nanswers;
 static size_t max_samples;
 
 /* Tell epoll what a client waits for, if that has changed. */
@@ -364,6 +365,7 @@ acquired_some(Client *client, int succeeded)
 void
 load_done(Client *client, int succeeded)
 {
+	nanswers++;
 	if (client->acts_for != NULL)
 		client = client->acts_for;
 	switch (client->phase)
@@ -481,9 +483,13 @@ static void
 drain(const char *what)
 {
 	uint64_t	until = load_now() + 60 * SECOND;
+	uint64_t	seen = nanswers;
 
 	while (busy_clients > 0)
 	{
+		if (nanswers > seen)
+			until = load_now() + 60 * SECOND;
+		seen = nanswers;
 		if (load_now() > until)
 			load_die(what, "no answer for 60 s");
 		turn(until);

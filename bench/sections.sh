@@ -262,6 +262,7 @@ bench_batch() {
 bench_kinds() {
 	local n kind others contender subsets_seconds=$((seconds * 3))
 
+	keep fact subsets_seconds "$subsets_seconds"
 	for ((round = 1; round <= repeats; round++)); do
 		for n in $clients; do
 			note "kinds: round $round of $repeats, clients: $n"
@@ -289,7 +290,6 @@ bench_kinds() {
 				--warmup 0 --seconds "$subsets_seconds"
 		done
 	done
-	keep fact subsets_seconds "$subsets_seconds"
 }
 
 # A database with a million live locks compared with an empty one, on one
