@@ -16,6 +16,7 @@ OBJS = \
 	src/ends.o \
 	src/events.o \
 	src/find.o \
+	src/found.o \
 	src/fsm.o \
 	src/funcs.o \
 	src/grant.o \

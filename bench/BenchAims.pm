@@ -73,6 +73,28 @@ sub divide
 	return defined $a && $b ? $a / $b : undef;
 }
 
+# The instructions of one kind of acquire as a multiple of another's.
+sub times_the_instructions
+{
+	my ($data, $kind, $other) = @_;
+
+	return divide(map { $data->fact("instructions_${_}_acquire") } $kind, $other);
+}
+
+# Several keys, all or none: no deadlock and no overlap (these are errors), and
+# the client that got the fewest grants got at least half of its share.
+sub judge_subsets
+{
+	my ($data) = @_;
+	my ($clients) = $data->clients('subsets') or return;
+	my ($errors) = sort { $b <=> $a } $data->values_of('subsets', 'dlock', $clients, 'errors');
+	my $share = divide($data->get('subsets', 'dlock', $clients, 'least') * $clients,
+		$data->get('subsets', 'dlock', $clients) * $data->fact('subsets_seconds'));
+
+	return line("$clients clients want random subsets of the same keys", 'no error, and the last client has half of its share',
+		sub { $_[0] == 0 && $_[1] >= 0.5 }, sub { sprintf '%d errors, %.2f', @_ }, $errors, $share);
+}
+
 sub judge
 {
 	my ($data) = @_;
@@ -143,6 +165,20 @@ sub judge
 	{
 		push @lines, at_least('refresh of 10,000 leases in one statement', '10x one by one', 10,
 			$data->ratio('refresh', 'dlock_batch', 'dlock_one', 1));
+	}
+	push @lines, judge_subsets($data);
+	if (defined $data->fact('instructions_exclusive_acquire'))
+	{
+		foreach my $aim (
+			[ 'reader beside 1 and 1,000 others', 1.5, 'an exclusive one', 'exclusive', 'reader_1', 'reader_1000' ],
+			[ 'semaphore with 100 places taken, of 200 and of 101', 2, 'an exclusive one', 'exclusive', 'semaphore_100', 'semaphore_last' ],
+			[ '`dlock_acquire_all` of 10 keys', 1.3, 'ten acquires in one statement', 'ten', 'ten_all' ])
+		{
+			my ($what, $factor, $text, $other, @kinds) = @$aim;
+
+			push @lines, at_most("instructions of an acquire, $what", "at most ${factor}x of $text", $factor,
+				map { times_the_instructions($data, $_, $other) } @kinds);
+		}
 	}
 	foreach my $keys (1, 1000)
 	{

@@ -54,7 +54,18 @@ my %name = (
 	select => '`SELECT 1` twice',
 	select_once => '`SELECT 1`',
 	try => 'dlock, failed try',
-	refresh => 'dlock, refresh');
+	refresh => 'dlock, refresh',
+	exclusive => 'an exclusive lock of dlock, with keys of its own',
+	dlock_all => 'dlock, `dlock_acquire_all`',
+	marked => 'dlock, exclusive, the key was shared before',
+	reader_1 => 'dlock, reader, 1 other',
+	reader_1000 => 'dlock, reader, 1,000 others',
+	reader_head => 'dlock, reader, 1 other, the key has had a writer',
+	semaphore_1 => 'dlock, semaphore of 200, 1 other',
+	semaphore_100 => 'dlock, semaphore of 200, 100 others',
+	semaphore_last => 'dlock, semaphore of 101, 100 others',
+	ten => 'dlock, ten acquires in one statement',
+	ten_all => 'dlock, `dlock_acquire_all` of ten keys');
 foreach my $who (qw(dlock plpgsql redis redis_aof))
 {
 	$name{"${who}_retry_$_"} =
@@ -234,6 +245,44 @@ sub table_refresh
 	];
 }
 
+# Ten keys at a time, and random subsets of a few keys.
+sub table_ten
+{
+	my @rows;
+
+	foreach my $group ([ 'ten', '' ], [ 'ten_async', ', grants not flushed' ])
+	{
+		my ($name, $more) = @$group;
+
+		push @rows, map {
+			[
+				named($_) =~ s/\*\*$/$more**/r, number($data->get($name, $_, 1)),
+				us($data->get($name, $_, 1, 'acquire_us')),
+				factor($data->ratio($name, $_, 'dlock_batch', 1, 'acquire_us'))
+			]
+		} there($name, qw(dlock_batch dlock_all));
+	}
+	return @rows ? [ [ '1 client, 10 keys at a time', 'keys/s, with release', 'time of the acquire', 'relative to one statement' ], @rows ] : undef;
+}
+
+sub table_subsets
+{
+	my ($n) = $data->clients('subsets') or return;
+
+	return [
+		[ "$n clients", 'grants/s', 'mean wait', '99%', 'worst', 'fewest grants of a client', 'mean of all', 'errors' ],
+		map {
+			my $label = $_;
+			my $get = sub { $data->get('subsets', $label, $n, $_[0]) };
+			[
+				named($label), number($get->('rate')), (map { us($get->($_)) } qw(mean_us p99_us max_us)),
+				sprintf('%.0f', $get->('least')), sprintf('%.0f', $get->('rate') * $data->fact('subsets_seconds') / $n),
+				sprintf('%d', $get->('errors'))
+			]
+		} there('subsets', qw(dlock dlock_async))
+	];
+}
+
 sub table_million
 {
 	return unless $data->clients('million_cycle');
@@ -280,18 +329,26 @@ my %snapshot = (
 	plpgsql => 'plpgsql upsert',
 	dlock_free => 'dlock, without the snapshot');
 
+my @churned = (
+	[ 1, 'one key' ],
+	[ 1000, '1,000 keys' ],
+	[ 'shared', 'readers of one key' ],
+	[ 'semaphore', 'a semaphore' ]);
+
 sub table_snapshot
 {
 	my @rows;
 
-	foreach my $keys (1, 1000)
+	foreach my $churned (@churned)
 	{
+		my ($keys, $what) = @$churned;
+
 		foreach my $label (qw(dlock dlock_free plpgsql))
 		{
 			my ($first, $last) = $data->ends("snapshot_$keys", $label) or next;
 
 			push @rows,
-			  [ "$snapshot{$label}, " . ($keys == 1 ? 'one key' : '1,000 keys'),
+			  [ "$snapshot{$label}, $what",
 				number($first), number($last), $first ? sprintf('%.2f', $last / $first) : '-' ];
 		}
 	}
@@ -363,6 +420,35 @@ sub table_instructions
 	return @rows ? [ [ 'cycle or call', 'instructions', 'more than `SELECT 1`' ], @rows ] : undef;
 }
 
+# Acquire and release by themselves, beside those of an exclusive lock, and what
+# of it the function takes.
+sub table_kinds
+{
+	my @rows;
+
+	foreach my $group ([ 'exclusive', qw(exclusive marked reader_1 reader_head reader_1000 semaphore_1 semaphore_100 semaphore_last) ],
+		[ 'ten', qw(ten ten_all) ])
+	{
+		my ($other, @labels) = @$group;
+		my %times = map { $_ => $other eq 'ten' ? 10 : 1 } @labels;
+
+		foreach my $label (@labels)
+		{
+			my ($acquire, $alone, $release) =
+			  map { $data->fact("instructions_${label}_$_") } qw(acquire acquire_function release);
+
+			next unless defined $acquire;
+			push @rows,
+			  [
+				$label eq 'exclusive' ? '**dlock, exclusive**' : named($label),
+				number($acquire * $times{$label}), factor(BenchAims::times_the_instructions($data, $label, $other)),
+				number($alone * $times{$label}), number($release * $times{$label})
+			  ];
+		}
+	}
+	return @rows ? [ [ 'instructions', 'acquire', 'relative', 'of which the function', 'release' ], @rows ] : undef;
+}
+
 sub table_aims
 {
 	my @aims = BenchAims::judge($data) or return;
@@ -388,11 +474,24 @@ my @tables = (
 	[ 'handover', 'Handover to a waiter', \&table_handover ],
 	[ 'batch', 'Many keys at a time', \&table_batch ],
 	[ 'refresh', 'Refreshing many leases', \&table_refresh ],
+	(
+		map {
+			my ($kind, $name) = @$_;
+			my @rows = qw(dlock exclusive redis_aof redis zookeeper);
+
+			(
+				[ "$kind-durable", "$name, durable", sub { table_matrix("${kind}_durable", 'cycles/s', @rows) } ],
+				[ "$kind-async", "$name, not durable", sub { table_matrix("${kind}_async", 'cycles/s', @rows) } ])
+		} [ 'shared', 'Readers of one key beside 1,000 others' ],
+		[ 'semaphore', 'A semaphore of 200 places beside 100 others' ]),
+	[ 'ten', 'Ten keys or none', \&table_ten ],
+	[ 'subsets', 'Random subsets of 20 keys, up to 5 at a time, all or none', \&table_subsets ],
 	[ 'million', 'A million live locks', \&table_million ],
 	[ 'memory', 'Memory', \&table_memory ],
 	[ 'expiry', 'Very many locks expire at once', \&table_expiry ],
 	[ 'snapshot', 'While another session holds an old snapshot', \&table_snapshot ],
-	[ 'instructions', 'Server instructions, by callgrind', \&table_instructions ]);
+	[ 'instructions', 'Server instructions, by callgrind', \&table_instructions ],
+	[ 'kinds', 'Server instructions of an acquire and of a release', \&table_kinds ]);
 
 # Columns of figures are aligned to the right.
 sub rights

@@ -260,7 +260,7 @@ bench_batch() {
 # Locks that several hold at once, all on one key beside others that hold it
 # meanwhile; and several keys or none, of a few that all clients want.
 bench_kinds() {
-	local n kind others contender
+	local n kind others contender subsets_seconds=$((seconds * 3))
 
 	for ((round = 1; round <= repeats; round++)); do
 		for n in $clients; do
@@ -280,9 +280,16 @@ bench_kinds() {
 					--keys 1 --beside "$others" --seconds "$seconds"
 			done
 		done
-		measure subsets dlock dlock_all 16 --work subsets --keys 20 --depth 5 --seconds $((seconds * 3))
-		measure subsets dlock_async dlock_all_async 16 --work subsets --keys 20 --depth 5 --seconds $((seconds * 3))
+		measure ten dlock_batch dlock 1 --depth 10 --batch --seconds "$seconds"
+		measure ten dlock_all dlock_all 1 --depth 10 --batch --seconds "$seconds"
+		measure ten_async dlock_batch dlock_async 1 --depth 10 --batch --seconds "$seconds"
+		measure ten_async dlock_all dlock_all_async 1 --depth 10 --batch --seconds "$seconds"
+		for contender in dlock dlock_async; do
+			measure subsets $contender "${contender/dlock/dlock_all}" 16 --work subsets --keys 20 --depth 5 \
+				--warmup 0 --seconds "$subsets_seconds"
+		done
 	done
+	keep fact subsets_seconds "$subsets_seconds"
 }
 
 # A database with a million live locks compared with an empty one, on one

@@ -277,35 +277,29 @@ typedef struct dlock_options
 	int32_t		slots;
 
 	/*
-	 * If it is released earlier than this after the grant, the key stays busy
-	 * until then.  At most the TTL.  If ttl_ms is 0, the TTL is at least this
-	 * long.
+	 * The key stays busy for so long after the grant, even if it is released
+	 * earlier.  At most the TTL, which is at least this if ttl_ms is 0.
 	 */
 	int64_t		at_least_ms;
 
-	/*
-	 * If the grant ends without a release, the key stays busy for so long
-	 * afterwards.
-	 */
+	/* If the grant ends without a release, the key stays busy for so long. */
 	int64_t		delay_ms;
 
 	/*
 	 * When its TTL has ended, the grant remains on the server until another
 	 * client wants the key.  The library still reports the lock as lost at
-	 * its deadline, because from then on it may be another client's: only the
-	 * fence can tell.  dlock_release() gives it back even then.  Not together
-	 * with delay_ms.
+	 * its deadline, because only the fence can tell from then on.
+	 * dlock_release() gives it back even then.  Not together with delay_ms.
 	 */
 	int			lazy;
 
 	/*
 	 * If this handle already holds the key, return that lock and count it up:
-	 * as many calls of dlock_release() give it back, and each returned
-	 * pointer is freed once.  All other options are those of the lock that is
-	 * held.  A lock that is shared or one of several places is not returned
-	 * to a request for an exclusive one, which is DLOCK_INVALID: it would
-	 * wait for itself.  Threads that share a handle share the lock, too; this
-	 * does not keep them apart.
+	 * it takes as many releases to give it back, and each returned pointer is
+	 * freed once.  The other options are those of the lock that is held.  A
+	 * request for an exclusive lock within one that is not is DLOCK_INVALID,
+	 * because it would wait for itself.  The threads of a handle share the
+	 * lock, too; this does not keep them apart.
 	 */
 	int			reentrant;
 } dlock_options;

@@ -123,7 +123,7 @@ const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("8"));
  */
 #define NAMED "key => $1" TEXT ", version => $2" INT8 ", owner => $3" TEXT
 
-#define REFRESH "@.dlock_refresh(" NAMED ", ttl => $4" INTERVAL ")"
+#define REFRESH "@.dlock_refresh(" NAMED ", ttl => $4" INTERVAL ", value => NULL" TEXT ")"
 
 const char	dlock_sql_release[] = "SELECT @.dlock_release(" NAMED ")";
 const char	dlock_sql_check[] = "SELECT @.dlock_check(" NAMED ")";
@@ -169,7 +169,7 @@ const char	dlock_sql_renew[] =
 " FROM @.dlock_get(key => x.k) l WHERE l.version" EQUALS "x.v) END"
 " FROM (SELECT u.i, u.k, u.v,"
 " CASE WHEN u.r THEN @.dlock_refresh(key => u.k, version => u.v,"
-" ttl => NULL" INTERVAL ", owner => u.o) IS NOT NULL END AS refreshed,"
+" ttl => NULL" INTERVAL ", owner => u.o, value => NULL" TEXT ") IS NOT NULL END AS refreshed,"
 " @.dlock_check(key => u.k, version => u.v, owner => u.o) AS state"
 " FROM (SELECT pg_catalog.set_config('lock_timeout', $5" TEXT ", true) OFFSET 0) AS s(t),"
 " ROWS FROM (" GRANTS ", pg_catalog.unnest($4" BOOL "[]))"

@@ -249,7 +249,7 @@ find_stuck(Search *search)
 
 /* Take a step on the way back to us.  True: that was the last one. */
 static bool
-reach(Process *us, Process *from, Process *process, List **reached)
+reach(const Process *us, Process *from, Process *process, List **reached)
 {
 	if (!process->is_stuck || (process != us && process->reached_from != NULL))
 		return false;

@@ -94,7 +94,7 @@ dlock_ends_note(const DlockStore *store, const DlockKey *key, HeapTuple tuple,
 		end->owner = grant.owner != NULL ? pstrdup(grant.owner) : NULL;
 		end->role = grant.role;
 		end->by = by;
-		end->began = grant.acquired_at;
+		end->began = dlock_row_acquired_at(tuple);
 		end->ended = how == DLOCK_END_EXPIRED ? state->expires : now;
 		if (!deferred)
 		{

@@ -207,69 +207,6 @@ find_through_index(const DlockStore *store, const DlockKey *key, int64 slot,
 }
 
 /*
- * Rows that were found
- */
-
-void
-dlock_find_nothing(DlockRows *found)
-{
-	found->n = 0;
-	found->max = 1;
-	found->states = &found->one_state;
-	found->rows = &found->one_row;
-}
-
-/* Room for one more row, all zeroes. */
-static DlockRow *
-add_row(DlockRows *found)
-{
-	if (found->n == found->max)
-	{
-		int			max = found->max * 8;
-		DlockState *states = palloc(mul_size(max, sizeof(DlockState)));
-		DlockRow   *rows = palloc(mul_size(max, sizeof(DlockRow)));
-
-		memcpy(states, found->states, found->n * sizeof(DlockState));
-		memcpy(rows, found->rows, found->n * sizeof(DlockRow));
-		found->states = states;
-		found->rows = rows;
-		found->max = max;
-	}
-	memset(&found->states[found->n], 0, sizeof(DlockState));
-	memset(&found->rows[found->n], 0, sizeof(DlockRow));
-	return &found->rows[found->n++];
-}
-
-/* A row that only another open transaction knows. */
-static void
-set_pending(DlockState *state, DlockRow *row, int64 slot, TransactionId pending)
-{
-	state->unsettled = true;
-	state->slot = slot;
-	row->pending = pending;
-}
-
-/* A committed row; "pending" is changing it. */
-static void
-set_row(DlockState *state, DlockRow *row, HeapTuple tuple, HeapTupleHeader header,
-		TransactionId pending)
-{
-	TransactionId user;
-
-	row->tid = tuple->t_self;
-	row->is_ours =
-		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(header));
-	row->pending = pending;
-	dlock_row_state(tuple, state);
-	state->unsettled = TransactionIdIsValid(pending);
-	if (!state->unsettled && !(header->t_infomask & HEAP_XMAX_INVALID))
-	{
-		state->used = dlock_row_is_used(header, &user);
-		row->pending = user;
-	}
-}
-
-/*
  * Add the row at the given tuple id, if it is a version of the row sought that
  * the dirty snapshot shows.  The tuple id is a hint and may be anything.  If the
  * version is not committed yet, *pending is set and nothing is added.
@@ -311,10 +248,10 @@ find_hinted(const DlockStore *store, const DlockKey *key, const Sought *sought,
 				*pending = dirty.xmin;
 			else if (is_there)
 			{
-				DlockRow   *row = add_row(found);
+				DlockRow   *row = dlock_found_add(found);
 
-				set_row(&found->states[found->n - 1], row, &tuple, tuple.t_data,
-						dirty.xmax);
+				dlock_found_set(&found->states[found->n - 1], row, &tuple, tuple.t_data,
+								dirty.xmax, true);
 				if (how == DLOCK_FIND_WHOLE)
 					row->tuple = heap_copytuple(&tuple);
 			}
@@ -352,12 +289,13 @@ dlock_find_slot(const DlockStore *store, const DlockKey *key, int64 slot,
 	if (tuple == NULL && !TransactionIdIsValid(pending))
 		return false;
 
-	row = add_row(found);
+	row = dlock_found_add(found);
 	if (tuple == NULL)
-		set_pending(&found->states[found->n - 1], row, slot, pending);
+		dlock_found_set_pending(&found->states[found->n - 1], row, slot, pending);
 	else
 	{
-		set_row(&found->states[found->n - 1], row, tuple, tuple->t_data, pending);
+		dlock_found_set(&found->states[found->n - 1], row, tuple, tuple->t_data, pending,
+						true);
 		row->tuple = tuple;
 	}
 	return true;
@@ -377,15 +315,59 @@ dlock_find_version(const DlockStore *store, const DlockKey *key, int64 version,
 }
 
 /*
+ * The buffers of a scan, pinned.  Places of a key that were taken at about the
+ * same time are on the same page, but their slots are in another order.
+ */
+#define MAX_PINS	8
+
+typedef struct Pins
+{
+	int			n;
+	int			oldest;
+	BlockNumber blocks[MAX_PINS];
+	Buffer		buffers[MAX_PINS];
+} Pins;
+
+static Buffer
+pin(Pins *pins, const DlockStore *store, BlockNumber block)
+{
+	int			i;
+
+	for (i = 0; i < pins->n; i++)
+		if (pins->blocks[i] == block)
+			return pins->buffers[i];
+	if (pins->n < MAX_PINS)
+		pins->n++;
+	else
+	{
+		i = pins->oldest;
+		pins->oldest = (i + 1) % MAX_PINS;
+		ReleaseBuffer(pins->buffers[i]);
+	}
+	pins->blocks[i] = block;
+	pins->buffers[i] = ReadBuffer(store->heap, block);
+
+	/* as any index scan does */
+	dlock_heap_prune_opt(store->heap, pins->buffers[i]);
+	return pins->buffers[i];
+}
+
+static void
+unpin_all(Pins *pins)
+{
+	for (int i = 0; i < pins->n; i++)
+		ReleaseBuffer(pins->buffers[i]);
+	pins->n = 0;
+}
+
+/*
  * Add one row version of a place.  The versions of a place follow each other,
  * if there are several: an uncommitted one, and the one before it.
  */
 static void
-add_place(DlockRows *found, int first, TupleTableSlot *scanned,
-		  const SnapshotData *dirty)
+add_place(DlockRows *found, int first, HeapTuple tuple, const SnapshotData *dirty,
+		  DlockFind how, int64 owners_of)
 {
-	HeapTuple	tuple = ExecFetchSlotHeapTuple(scanned, false, NULL);
-	HeapTupleHeaderData header;
 	bool		is_new = TransactionIdIsValid(dirty->xmin);
 	int64		slot = dlock_row_slot(tuple);
 	TransactionId pending = is_new ? dirty->xmin : dirty->xmax;
@@ -393,7 +375,7 @@ add_place(DlockRows *found, int first, TupleTableSlot *scanned,
 
 	if (i < first || found->states[i].slot != slot)
 	{
-		(void) add_row(found);
+		(void) dlock_found_add(found);
 		i++;
 	}
 	else if (is_new || found->states[i].exists)
@@ -406,12 +388,39 @@ add_place(DlockRows *found, int first, TupleTableSlot *scanned,
 		pending = found->rows[i].pending;
 
 	if (is_new)
-		set_pending(&found->states[i], &found->rows[i], slot, pending);
+		dlock_found_set_pending(&found->states[i], &found->rows[i], slot, pending);
 	else
 	{
-		read_header(scanned, &header);
-		set_row(&found->states[i], &found->rows[i], tuple, &header, pending);
+		dlock_found_set(&found->states[i], &found->rows[i], tuple, tuple->t_data, pending,
+						owners_of == DLOCK_ALL_SLOTS || owners_of == slot);
+		if (how == DLOCK_FIND_WHOLE)
+			found->rows[i].tuple = heap_copytuple(tuple);
 	}
+}
+
+/*
+ * Add what the dirty snapshot shows of the row that an index entry leads to.
+ * True: nothing, and nobody else will see anything either.
+ */
+static bool
+add_entry(const DlockStore *store, ItemPointerData tid, Pins *pins,
+		  Snapshot dirty, DlockFind how, int64 owners_of,
+		  DlockRows *found, int first)
+{
+	Buffer		buffer = pin(pins, store, ItemPointerGetBlockNumber(&tid));
+	HeapTupleData tuple;
+	bool		all_dead = false;
+	bool		is_first = true;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	while (heap_hot_search_buffer(&tid, store->heap, buffer, dirty, &tuple,
+								  is_first ? &all_dead : NULL, is_first))
+	{
+		is_first = false;
+		add_place(found, first, &tuple, dirty, how, owners_of);
+	}
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return is_first && all_dead;
 }
 
 /*
@@ -429,63 +438,73 @@ has_settled(const DlockRows *found, int first)
 }
 
 /*
- * Add all places of the key.  To be sure of them, an exclusive request holds the
- * partition lock or has it taken here; a shared request finds out later that
- * there was a change (places.c).  So does a lookup of what is committed: it
- * goes through here only if it did not find the place by its slot or version.
+ * Add all places of the key, and with_head the head, too.  To be sure of them, an
+ * exclusive request holds the partition lock or has it taken here; a shared
+ * request finds out later that there was a change (places.c).  So does a lookup
+ * of what is committed: it goes through here only if it did not find the place
+ * by its slot or version.
+ *
+ * Owners are read of one slot or of all (DLOCK_ALL_SLOTS).
  */
 void
 dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
-				  bool lock_partition, DlockRows *found)
+				  bool with_head, bool lock_partition, int64 owners_of,
+				  DlockRows *found)
 {
 	LWLock	   *partition = dlock_lwlock_partition(key->hash);
 	Relation	index = index_open(store->index, store->lockmode);
-	TupleTableSlot *slot = table_slot_create(store->heap, NULL);
 	int			first = found->n;
+	int			nkeys = with_head ? 1 : 2;
+	Pins		pins;
 	SnapshotData dirty;
 	IndexScanDesc scan;
 	ScanKeyData skey[2];
+	ItemPointer tid;
 
 	ScanKeyInit(&skey[0], 1, BTEqualStrategyNumber, F_TEXTEQ,
 				PointerGetDatum(cstring_to_text_with_len(key->data, key->len)));
 	ScanKeyInit(&skey[1], 2, BTGreaterStrategyNumber, F_INT8GT,
 				Int64GetDatum(DLOCK_HEAD));
 
+	pins.n = pins.oldest = 0;
 	InitDirtySnapshot(dirty);
-	scan = dlock_index_beginscan(store->heap, index, &dirty, 2);
+	scan = dlock_index_beginscan(store->heap, index, &dirty, nkeys);
 	do
 	{
 		found->n = first;
 		if (lock_partition)
 			LWLockAcquire(partition, LW_SHARED);
-		index_rescan(scan, skey, 2, NULL, 0);
-		while (index_getnext_slot(scan, BackwardScanDirection, slot))
+		index_rescan(scan, skey, nkeys, NULL, 0);
+		while ((tid = index_getnext_tid(scan, BackwardScanDirection)) != NULL)
 		{
-			HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
-
 			CHECK_FOR_INTERRUPTS();
-			add_place(found, first, slot, &dirty);
-			if (how == DLOCK_FIND_WHOLE &&
-				ItemPointerEquals(&found->rows[found->n - 1].tid, &tuple->t_self))
-				found->rows[found->n - 1].tuple = heap_copytuple(tuple);
+			scan->kill_prior_tuple = add_entry(store, *tid, &pins, &dirty, how,
+											   owners_of, found, first) &&
+				!scan->xactStartedInRecovery;
 		}
 		if (lock_partition)
 			LWLockRelease(partition);
 	} while (how != DLOCK_FIND_NEWEST && has_settled(found, first));
 
+	unpin_all(&pins);
 	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
 	index_close(index, store->lockmode);
+
+	/* backwards, so the head comes last */
+	if (with_head && found->n > first && found->states[found->n - 1].exists &&
+		found->states[found->n - 1].slot == DLOCK_HEAD)
+		dlock_hint_set(dlock_key_slot(key, DLOCK_HEAD), &found->rows[found->n - 1].tid);
 }
 
 /* All rows of the key, as they are committed, with copies. */
 void
 dlock_find_committed(const DlockStore *store, const DlockKey *key, DlockRows *found)
 {
-	dlock_find_nothing(found);
+	dlock_found_nothing(found);
 	(void) dlock_find_slot(store, key, DLOCK_HEAD, DLOCK_FIND_WHOLE, found);
 	if (dlock_places_marked(key))
-		dlock_find_places(store, key, DLOCK_FIND_WHOLE, true, found);
+		dlock_find_places(store, key, DLOCK_FIND_WHOLE, false, true, DLOCK_ALL_SLOTS,
+						  found);
 }
 
 /*

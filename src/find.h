@@ -12,34 +12,9 @@
 #include "nodes/lockoptions.h"
 #include "utils/snapshot.h"
 
+#include "found.h"
 #include "key.h"
-#include "state.h"
 #include "store.h"
-
-/* Where a row is, and what the rules do not need to know of it. */
-typedef struct DlockRow
-{
-	bool		is_ours;		/* written by the current transaction */
-	TransactionId pending;		/* the one that is changing it or has it
-								 * locked */
-	ItemPointerData tid;
-	HeapTuple	tuple;			/* a copy, once it is locked, or if it was
-								 * asked for; may be NULL otherwise */
-} DlockRow;
-
-/*
- * Rows of a key, for fsm.c to decide on: states[i] is what rows[i] says.  Mostly
- * there is one, the head, and no memory has to be allocated.
- */
-typedef struct DlockRows
-{
-	int			n;
-	int			max;
-	DlockState *states;
-	DlockRow   *rows;
-	DlockState	one_state;
-	DlockRow	one_row;
-} DlockRows;
 
 typedef enum DlockFind
 {
@@ -58,13 +33,13 @@ typedef enum DlockLocked
 	DLOCK_LOCK_CHANGED			/* look again */
 } DlockLocked;
 
-extern void dlock_find_nothing(DlockRows *found);
 extern bool dlock_find_slot(const DlockStore *store, const DlockKey *key,
 							int64 slot, DlockFind how, DlockRows *found);
 extern bool dlock_find_version(const DlockStore *store, const DlockKey *key,
 							   int64 version, DlockRows *found);
 extern void dlock_find_places(const DlockStore *store, const DlockKey *key,
-							  DlockFind how, bool lock_partition,
+							  DlockFind how, bool with_head,
+							  bool lock_partition, int64 owners_of,
 							  DlockRows *found);
 extern void dlock_find_committed(const DlockStore *store, const DlockKey *key,
 								 DlockRows *found);

@@ -23,6 +23,7 @@
 #define DLOCK_MAX_OWNER		1024
 
 #define DLOCK_HEAD			INT64CONST(0)
+#define DLOCK_ALL_SLOTS		INT64CONST(-1)
 
 /* the slots of places that have an owner begin here, far above all versions */
 #define DLOCK_OWNED_SLOTS	(INT64CONST(1) << 62)

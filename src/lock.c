@@ -92,7 +92,8 @@ find_named(DlockTry *try)
 		is_found(try))
 		return;
 	found->n = nheads;
-	dlock_find_places(&try->store, try->key, DLOCK_FIND_COMMITTED, true, found);
+	dlock_find_places(&try->store, try->key, DLOCK_FIND_COMMITTED, false, true,
+					  DLOCK_ALL_SLOTS, found);
 }
 
 /*
@@ -113,6 +114,24 @@ find_own_place(DlockTry *try)
 									try->found) && is_first;
 }
 
+/*
+ * All rows, for an acquire.  Mostly a hint leads to the head; if not, it comes
+ * with the places.  Whose places they are matters only if it is the request's
+ * own, whose slot is known unless the request is exclusive, or if it has to wait.
+ */
+static void
+find_all(DlockTry *try)
+{
+	const DlockRequest *request = try->request;
+	bool		has_head;
+
+	has_head = dlock_find_slot(&try->store, try->key, DLOCK_HEAD,
+							   DLOCK_FIND_HINTED, try->found);
+	dlock_find_places(&try->store, try->key, DLOCK_FIND_NEWEST, !has_head, false,
+					  is_shared(request) && request->wait == 0 ?
+					  request->slot : DLOCK_ALL_SLOTS, try->found);
+}
+
 static void
 find_rows(DlockTry *try)
 {
@@ -121,7 +140,7 @@ find_rows(DlockTry *try)
 	DlockFind	how = request->op == DLOCK_ACQUIRE ?
 	DLOCK_FIND_NEWEST : DLOCK_FIND_COMMITTED;
 
-	dlock_find_nothing(found);
+	dlock_found_nothing(found);
 	if (request->op == DLOCK_REAP)
 	{
 		(void) dlock_find_slot(&try->store, try->key, request->slot, how, found);
@@ -139,13 +158,16 @@ find_rows(DlockTry *try)
 			try->before = dlock_clock_now();
 		}
 	}
+	if (try->is_marked && request->slots != DLOCK_SHARED)
+	{
+		find_all(try);
+		return;
+	}
 	(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, how, found);
 	if (request->op != DLOCK_ACQUIRE)
 		find_named(try);
 	else if (request->slots == DLOCK_SHARED)
 		find_own_place(try);
-	else if (try->is_marked)
-		dlock_find_places(&try->store, try->key, how, false, found);
 }
 
 /*

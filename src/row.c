@@ -276,7 +276,7 @@ read_owner(HeapTuple tuple)
  * it could not say so.
  */
 void
-dlock_row_state(HeapTuple tuple, DlockState *state)
+dlock_row_state(HeapTuple tuple, DlockState *state, bool with_owner)
 {
 	FormDlock  *form = FORM(tuple);
 	bool		is_this_run = form->run == dlock_clock_run();
@@ -288,7 +288,7 @@ dlock_row_state(HeapTuple tuple, DlockState *state)
 	state->slots = form->slots;
 	state->role = form->role;
 	state->version = form->version;
-	state->owner = form->held ? read_owner(tuple) : NULL;
+	state->owner = form->held && with_owner ? read_owner(tuple) : NULL;
 	state->priority = form->priority;
 	state->cleanup = form->cleanup;
 	state->at_least = form->at_least * INT64CONST(1000);
@@ -358,10 +358,11 @@ dlock_row_ttl(HeapTuple tuple)
 	return FORM(tuple)->ttl;
 }
 
+/* In the time of this run: a grant of another run is as old as this one. */
 int64
 dlock_row_acquired_at(HeapTuple tuple)
 {
-	return FORM(tuple)->acquired_at;
+	return dlock_clock_effective(FORM(tuple)->run, FORM(tuple)->acquired_at, 0);
 }
 
 /*
@@ -550,8 +551,7 @@ dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
 	if (form->run != dlock_clock_run())
 	{
 		form->pid = 0;
-		if (form->at_least > 0)
-			form->acquired_at = dlock_clock_started();
+		form->acquired_at = dlock_row_acquired_at(tuple);
 	}
 	form->run = dlock_clock_run();
 	return renewed;

@@ -42,7 +42,8 @@ extern bool dlock_row_has_key(HeapTuple tuple, const DlockKey *key);
 extern bool dlock_row_is_used(HeapTupleHeader header, TransactionId *by);
 extern int64 dlock_row_slot(HeapTuple tuple);
 extern void dlock_row_key(HeapTuple tuple, DlockKey *key);
-extern void dlock_row_state(HeapTuple tuple, DlockState *state);
+extern void dlock_row_state(HeapTuple tuple, DlockState *state,
+							bool with_owner);
 extern void dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant);
 extern uint64 dlock_row_value_hash(Relation heap, HeapTuple tuple);
 extern int64 dlock_row_version(HeapTuple tuple);

@@ -43,7 +43,7 @@ sub questions
 {
 	my ($offset, $key) = @_;
 	my @asked = slurp_file($node->logfile, $offset) =~
-	  /x\.refreshed, x\.state[^\n]*\n[^\n]*\$1 = '\{[^']*\b\Q$key\E\b[^']*\}', \$2 = '[^']*', \$3 = '\{([tf,]*)\}'/g;
+	  /x\.refreshed, x\.state[^\n]*\n[^\n]*\$1 = '\{[^']*\b\Q$key\E\b[^']*\}', \$2 = '[^']*', \$3 = '[^']*', \$4 = '\{([tf,]*)\}'/g;
 
 	return (scalar @asked, scalar grep { /t/ } @asked);
 }

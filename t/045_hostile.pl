@@ -200,6 +200,7 @@ sub calls
 	$call->('ok', 'acquire', 'kind', slots => 5, reentrant => 1);
 	$call->('ok', 'adopt', 'kind', version => $lock->{version}, renew => 1);
 	$call->('ok', 'release_all', 'x,y,p,q');
+	$call->('ok', 'force_release', 'kind', version => $lock->{version}, reason => 'test');
 	$call->('ok', 'acquire', 'session', ttl => 600000, session => 1) if $place->{direct};
 	$driver->finish;
 
@@ -363,7 +364,7 @@ foreach my $case ([ $node->host, $node->port, 'pg_catalog, pg_temp' ], [ $bounce
 
 {
 	my $env = { env => { PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'in_public' } };
-	my $signature = 'public.dlock_refresh(key text, version bigint, ttl interval, owner text, more integer';
+	my $signature = 'public.dlock_refresh(key text, version bigint, ttl interval, owner text, value text, more integer';
 	my ($code, $version) = dlock('acquire', 'a', '--ttl=1h', $env);
 
 	is($code, 0, 'acquired');

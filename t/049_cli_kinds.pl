@@ -57,7 +57,7 @@ my $go_on = temp_file();
 my @workers = map { start_waiting($go_on, 'tenant:7', '--slots=3', "--value=w$_") } 1 .. 3;
 ($code, $out, $err) = dlock('exec', 'tenant:7', '--slots=3', '--', 'echo', 'ran');
 is("$code $out", '75 ', 'no fourth worker');
-like($err, qr/detail: It is held by 3 clients, the last one with version \d+ by role \w+, owner \S+, and expires in /, 'and it says why');
+like($err, qr/detail: It is held by 3 clients, the last of which has version \d+, role \w+, owner \S+, and expires in /, 'and it says why');
 ($code, $out, $err) = dlock('exec', 'tenant:7', '--', 'echo', 'ran');
 is($code, 75, 'and nobody alone');
 is((dlock('exec', 'tenant:7', '--slots=4', '--', 'true'))[0], 0, 'four of four');
@@ -122,7 +122,7 @@ is(state_of('minutely'), 'cooling', 'at-least: and is not to be had again');
 ($code, $out, $err) = dlock('exec', 'minutely', '--at-least=1min', '--', 'echo', 'ran');
 is("$code $out", '75 ', 'at-least: not run twice');
 like($err, qr/detail: It is held by nobody, but stays busy after version \d+ for [\d.]+s\./, 'at-least: it says why');
-like((dlock('ls'))[1], qr/^minutely +\d+ +cooling +0 /m, 'ls: cooling');
+like((dlock('ls'))[1], qr/^minutely +\d+ +cooling +0 +[\d.]+s +[\dms .]+ +-  /m, 'ls: cooling, and held by nobody');
 is(dlock_json('ls', '--json')->[0]{held}, JSON::PP::false, 'ls --json: not held');
 ($code, $out) = dlock('info', 'minutely');
 is($code, 0, 'info: a cooling key is not free');
@@ -254,6 +254,13 @@ is(held('a'), $version, 'within: and stays');
 $node->safe_psql('postgres', 'CREATE ROLE other LOGIN');
 is((dlock('exec', 'a', '--username=other', '--', 'true', { env => { DLOCK_KEY => 'a', DLOCK_VERSION => $version } }))[0], 75,
 	'within: not that of another role');
+
+# the same key and version in another database
+$node->safe_psql('postgres', "CREATE DATABASE $_") foreach 'one', 'two';
+$node->safe_psql($_, 'CREATE EXTENSION dlock') foreach 'one', 'two';
+is((dlock('acquire', 'a', '-d', 'two', '--ttl=1h'))[1], "1\n", 'within: there is another database');
+($code, $out) = dlock('exec', 'a', '-d', 'one', '--', 'sh', '-c', qq{echo \$DLOCK_VERSION; "$dlock" exec a -d two -- echo ran; echo \$?});
+is($out, "1\n75\n", 'within: whose grants are not ours');
 
 # it is lost while the inner command runs
 $file = temp_file();

@@ -1,5 +1,5 @@
 # Short torture runs: the faults happen, the clients make progress, and the checker finds
-# nothing.  t/071_checker.pl and t/073 test that the checker finds violations.
+# nothing.  t/071_checker.pl, t/073 and t/074 test that the checker finds violations.
 
 use strict;
 use warnings FATAL => 'all';
@@ -59,6 +59,7 @@ my %sync = torture('sync', '--clients', 6, '--faults', join(',', @faults), '--co
 at_least('sync', \%sync, 1, map { "fault $_" } @faults);
 at_least('sync', \%sync, 20, 'operation acquire granted', 'operation release released', 'operation write ok');
 at_least('sync', \%sync, 1, 'operation acquire busy', 'operation refresh ok', 'operation write fenced', 'first_grant_ms');
+at_least('sync', \%sync, 1, map { "operation kind $_" } qw(exclusive reader place));
 is($sync{lost_writes}, 0, 'sync: no acknowledged write is lost');
 
 @faults = qw(failover-kill client-stop);

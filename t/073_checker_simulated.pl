@@ -33,6 +33,8 @@ sub know
 				client => $1, number => $2, kind => $3, key => $4, owner => $5, version => $6, ttl => $7,
 				called => $time, call => $i, outcome => 'open'
 			};
+			$known{ops}[-1]{$1} = $2 while $text =~ /\b(slots|at_least|delay|with)=(\d+)/g;
+			$known{ops}[-1]{slots} //= 1;
 		}
 		elsif ($text =~ /^done (\d+) (\d+) \w+ (\w+)(?: version=(\d+))?(?: n=(\d+))?/)
 		{
@@ -73,6 +75,11 @@ sub leases
 		}
 		elsif ($lease && $op->{kind} ne 'write') { $lease->{more} = 1; }
 	}
+	# not those whose owner asked again, perhaps for another kind
+	my %requests;
+
+	$requests{"$_->{key} $_->{owner}"}++ foreach grep { $_->{owner} } @{ $known->{ops} };
+	$_->{bad} = 1 foreach grep { $requests{"$_->{key} $_->{owner}"} > 1 } @leases;
 	# the simple ones: only writes, and perhaps a release at the end
 	foreach my $op (grep { $_->{kind} ne 'acquire' && $_->{kind} ne 'write' || $_->{outcome} =~ /open|unknown/ } @{ $known->{ops} })
 	{
@@ -142,22 +149,84 @@ my %harm = (
 	} ],
 	'an overlap of one microsecond' => [ 'overlap', sub {
 		my ($known, $lines) = @_;
-		my $lease = one_of(grep { !$_->{killed} } leases($known));
+		my $lease = one_of(grep { !$_->{killed} && $_->{key} =~ /^k/ } leases($known));
 		my $time = $lease->{believed} - 1;
 		my $version = $lease->{version} + 5;
 
 		push @$lines,
 			[ $time - 1, 'begin 9999', 'client-9999' ],
-			[ $time, "call 9999 1 acquire key=$lease->{key} owner=new ttl=100 wait=0", 'client-9999' ],
+			[ $time, "call 9999 1 acquire key=$lease->{key} owner=new ttl=100 wait=0 slots=" . int rand 3, 'client-9999' ],
 			[ $time, "done 9999 1 acquire granted version=$version", 'client-9999' ],
 			[ $time + 1, "call 9999 2 release key=$lease->{key} version=$version", 'client-9999' ],
 			[ $time + 2, 'done 9999 2 release released', 'client-9999' ],
 			[ $time + 3, 'end 9999', 'client-9999' ];
 		return ($lease->{grant}{done}, $#$lines - 3);
 	} ],
+	'a writer beside a reader' => [ 'overlap', sub {
+		my ($known, $lines) = @_;
+		my $lease = one_of(grep { $_->{slots} != 1 && $_->{believed} > $_->{ended} + 20 } leases($known));
+		my $time = $lease->{ended} + 10;
+		my $version = $lease->{version} + 5;
+
+		push @$lines,
+			[ $time - 1, 'begin 9999', 'client-9999' ],
+			[ $time, "call 9999 1 acquire key=$lease->{key} owner=new ttl=1 wait=0", 'client-9999' ],
+			[ $time, "done 9999 1 acquire granted version=$version", 'client-9999' ],
+			[ $time + 1, 'end 9999', 'client-9999' ];
+		# perhaps another reader stays longer
+		return ($#$lines - 1);
+	} ],
+	'a place too many' => [ 'slots', sub {
+		my ($known, $lines) = @_;
+		my $lease = one_of(grep { $_->{slots} != 1 && $_->{believed} > $_->{ended} + 20 } leases($known));
+		my $time = $lease->{ended} + 10;
+		my @versions = ($lease->{version} + 3, $lease->{version} + 5);
+
+		push @$lines,
+			[ $time - 1, 'begin 9999', 'client-9999' ],
+			[ $time, "call 9999 1 acquire key=$lease->{key} owner=one ttl=100 wait=0 slots=0", 'client-9999' ],
+			[ $time, "call 9999 2 acquire key=$lease->{key} owner=two ttl=100 wait=0 slots=2", 'client-9999' ],
+			[ $time, "done 9999 2 acquire granted version=$versions[1]", 'client-9999' ],
+			[ $time + 1, "done 9999 1 acquire granted version=$versions[0]", 'client-9999' ],
+			[ $time + 2, 'end 9999', 'client-9999' ];
+		return ($#$lines - 2);
+	} ],
+	'a grant while the key cools' => [ 'cooling', sub {
+		my ($known, $lines) = @_;
+		my $lease = one_of(grep { $_->{at_least} && $_->{end} && $_->{end} + 10 < $_->{called} + $_->{at_least} * 1000 } leases($known));
+		my $time = $lease->{called} + $lease->{at_least} * 1000 - 1;
+		my $version = $lease->{version} + 5;
+
+		push @$lines,
+			[ $time - 1, 'begin 9999', 'client-9999' ],
+			[ $time, "call 9999 1 acquire key=$lease->{key} owner=new ttl=1 wait=0", 'client-9999' ],
+			[ $time, "done 9999 1 acquire granted version=$version", 'client-9999' ],
+			[ $time + 1, 'end 9999', 'client-9999' ];
+		return ($lease->{grant}{done}, $#$lines - 1);
+	} ],
+	'a grant before the delay is over' => [ 'cooling', sub {
+		my ($known, $lines) = @_;
+		my $lease = one_of(grep { $_->{delay} && !$_->{end} } leases($known));
+		my $time = $lease->{until} + $lease->{delay} * 1000 - 1;
+		my $version = $lease->{version} + 5;
+
+		push @$lines,
+			[ $time - 1, 'begin 9999', 'client-9999' ],
+			[ $time, "call 9999 1 acquire key=$lease->{key} owner=new ttl=1 wait=0", 'client-9999' ],
+			[ $time, "done 9999 1 acquire granted version=$version", 'client-9999' ],
+			[ $time + 1, 'end 9999', 'client-9999' ];
+		return ($lease->{grant}{done}, $#$lines - 1);
+	} ],
+	'half of a group' => [ 'whole', sub {
+		my ($known, $lines) = @_;
+		my $op = one_of(grep { $_->{with} && $_->{with} != $_->{number} && $_->{outcome} eq 'granted' } @{ $known->{ops} });
+
+		$lines->[ $op->{done} ][1] =~ s/granted.*/busy/;
+		return ($op->{call}, $op->{done});
+	} ],
 	'a lease that vanishes with its client' => [ 'vanish', sub {
 		my ($known, $lines) = @_;
-		my $lease = one_of(grep { !$_->{end} && !$_->{killed} } leases($known));
+		my $lease = one_of(grep { !$_->{end} && !$_->{killed} && $_->{key} =~ /^k/ } leases($known));
 		my $time = $lease->{until} - 1;
 		my $version = $lease->{version} + 5;
 
@@ -221,7 +290,7 @@ my %harm = (
 	} ],
 	'an older token in the register' => [ 'fence', sub {
 		my ($known, $lines) = @_;
-		my $key = one_of(grep { $known->{rows}{$_}[0]{token} < $known->{rows}{$_}[-1]{token} } keys %{ $known->{rows} });
+		my $key = one_of(grep { $known->{rows}{$_}[0]{token} < $known->{rows}{$_}[-1]{token} } grep { /^k/ } keys %{ $known->{rows} });
 		my ($old, $last) = @{ $known->{rows}{$key} }[ 0, -1 ];
 		my $n = $last->{n} + 1;
 		my $end = $lines->[ $last->{line} ][0];

@@ -117,14 +117,29 @@ result('batch', 'refresh', 'dlock_batch', 1, 9_990);
 result('million', 'million_cycle', $_->[0], 8, $_->[1]) foreach [ bench => 1000 ], [ million => 900 ];
 result('million', 'million_refresh', $_->[0], 8, $_->[1]) foreach [ bench => 1000 ], [ million => 800 ];
 fact('million', @$_) foreach [ lock_heap_bytes => 250.5 ], [ lock_index_bytes => 70 ], [ reaper_cpu => 0.04 ], [ million_locks => 1_000_000 ];
+foreach my $kind (qw(shared semaphore))
+{
+	result('kinds', "${kind}_durable", $_->[0], 8, $_->[1])
+	  foreach [ dlock => 800 ], [ exclusive => 1600 ], [ redis_aof => 1000 ], [ zookeeper => 400 ];
+	result('kinds', "${kind}_async", $_->[0], 8, $_->[1]) foreach [ dlock => 1500 ], [ exclusive => 2000 ], [ redis => 6000 ];
+}
+result('kinds', 'ten', 'dlock_batch', 1, 10_000, acquire_us => 1000);
+result('kinds', 'ten', 'dlock_all', 1, 9000, acquire_us => 1200);
+# 16 clients share 1600 grants/s for 3 s
+result('kinds', 'subsets', 'dlock', 16, 1600, least => 150, mean_us => 9000, max_us => 30_000);
+fact('kinds', subsets_seconds => 3);
 series('snapshot', 'snapshot_1', 'dlock', 1000, 810);
 series('snapshot', 'snapshot_1', 'plpgsql', 1000, 100);
 series('snapshot', 'snapshot_1000', 'dlock', 1000, 790);
+series('snapshot', 'snapshot_semaphore', 'dlock', 1000, 50);
 series('expiry', 'expiry', 'dlock', 3000, 3000);
 series('expiry', 'expiry_left', 'dlock', 1_000_000, 0);
 fact('expiry', @$_) foreach [ expiry_at => 20 ], [ expiry_locks => 1_000_000 ];
 fact('instructions', "instructions_$_->[0]", $_->[1])
-  foreach [ select => 45_000 ], [ dlock => 100_000 ], [ select_once => 22_000 ], [ try => 29_000 ];
+  foreach [ select => 45_000 ], [ dlock => 100_000 ], [ select_once => 22_000 ], [ try => 29_000 ],
+  map { ([ "$_->[0]_acquire" => $_->[1] ], [ "$_->[0]_acquire_function" => $_->[1] - 30_000 ], [ "$_->[0]_release" => 40_000 ]) }
+  [ exclusive => 50_000 ], [ reader_1 => 75_000 ], [ reader_1000 => 76_000 ], [ semaphore_100 => 90_000 ],
+  [ semaphore_last => 100_000 ], [ ten => 40_000 ], [ ten_all => 50_000 ];
 
 #
 # Tables
@@ -158,6 +173,11 @@ is_deeply(
 		'batch of 1,000 keys: more grants/s than Redis pipelined, fsync always' => '0.50x: not reached',
 		'batch of 1,000 keys: 10x one by one' => '25.00x: reached',
 		'refresh of 10,000 leases in one statement: 10x one by one' => '9.99x: not reached',
+		'16 clients want random subsets of the same keys: no error, and the last client has half of its share' => '0 errors, 0.50: reached',
+		'instructions of an acquire, reader beside 1 and 1,000 others: at most 1.5x of an exclusive one' => '1.50x, 1.52x: not reached',
+		'instructions of an acquire, semaphore with 100 places taken, of 200 and of 101: at most 2x of an exclusive one' =>
+		  '1.80x, 2.00x: reached',
+		'instructions of an acquire, dlock_acquire_all of 10 keys: at most 1.3x of ten acquires in one statement' => '1.25x: reached',
 		'old snapshot, hot key: last 10 s 0.8x of the first 10 s' => '0.81x: reached',
 		'old snapshot, 1,000 keys: last 10 s 0.8x of the first 10 s' => '0.79x: not reached',
 		'1,000,000 live rows, acquire and release: costs at most 1.15x of an empty table' => '1.11x: reached',
@@ -170,6 +190,12 @@ like($out, qr/^etcd +1,200 \(1\.00x\)/m, 'beside dlock');
 like($out, qr/^Redis, fsync always, pipeline of 16 +20,000 \(0\.25x\)/m, 'a pipeline is beside a pipeline');
 like($out, qr/differ by 30 % of their median/, 'the spread of the rounds');
 like($out, qr/Errors: 0\. Locks left behind: 0\. The busiest load generator took 25 % of one core/, 'checks');
+like($out, qr/^an exclusive lock of dlock, with keys of its own +1,600 \(0\.50x\)$/m, 'readers beside an exclusive lock');
+like($out, qr/^dlock, dlock_acquire_all +9,000 +1,200 us +1\.20x$/m, 'ten keys or none');
+like($out, qr/^dlock +1,600 +9,000 us +900 us +30 ms +150 +300 +0$/m, 'subsets: the last client, and the mean');
+like($out, qr/^dlock, a semaphore +1,000 +50 +0\.05$/m, 'a semaphore under an old snapshot');
+like($out, qr/^dlock, semaphore of 101, 100 others +100,000 +2\.00x +70,000 +40,000$/m, 'the instructions of an acquire');
+like($out, qr/^dlock, dlock_acquire_all of ten keys +500,000 +1\.25x +200,000 +400,000$/m, 'of ten keys');
 like($out, qr/^dlock +3,000 \(3,000\) +3,000 \(3,000\) +3,000 \(3,000\) +71 s$/m, 'how long the removal took');
 
 # a ratio is the median of the ratios in each round, not the quotient of medians
@@ -279,7 +305,7 @@ sub load
 	return ({%value}, $out, $err);
 }
 
-foreach my $peer (qw(dlock plpgsql advisory select select_once commit xid hot_update))
+foreach my $peer (qw(dlock dlock_shared dlock_semaphore dlock_all plpgsql advisory select select_once commit xid hot_update))
 {
 	my ($value) = load(0, $peer, '--keys', 100, '--clients', 4, '--count', 25);
 
@@ -301,6 +327,43 @@ foreach my $arguments (
 	cmp_ok($value->{max_us}, '>=', $value->{p50_us}, 'and measured it');
 	is($value->{errors}, 0, 'without errors');
 }
+
+# readers and semaphores, beside others, and with connections of their own for releases
+foreach my $arguments (
+	[ 'dlock_shared', '--keys', 1, '--clients', 4, '--beside', 20 ],
+	[ 'dlock_semaphore', '--keys', 1, '--clients', 4, '--beside', 20, '--slots', 24 ],
+	[ 'dlock_semaphore', '--keys', 2, '--beside', 20, '--slots', 11, '--apart' ],
+	[ 'dlock_all', '--keys', 100, '--depth', 10, '--batch', '--apart' ])
+{
+	my ($value) = load(0, @$arguments, '--count', 50);
+
+	cmp_ok($value->{cycles}, '>=', 50, 'as many as were asked for');
+	is("$value->{errors} $value->{left}", '0 0', 'without errors, and nothing is left');
+	my $releases = grep { $_ eq '--apart' } @$arguments;
+	is(!!$value->{releaser} && $value->{releaser} != $value->{pid}, !!$releases, 'which process releases');
+}
+my ($full, undef, $refused) = load(1, 'dlock_semaphore', '--keys', 1, '--beside', 20, '--slots', 20, '--seconds', 0.2);
+is($full->{cycles}, 0, 'a semaphore that is full grants nothing');
+like($refused, qr/a lock that should be free was not granted/, 'and that is an error');
+
+# several keys or none: nobody starves, no deadlock, no overlap
+my ($subsets) = load(0, 'dlock_all', '--work', 'subsets', '--clients', 16, '--keys', 8, '--depth', 4, '--count', 30);
+is("$subsets->{errors} $subsets->{left} $subsets->{least}", '0 0 30', 'random subsets in random order');
+# that nobody overlaps is checked: take the keys away from their holders
+my ($printed, $complained) = ('', '');
+my $run = IPC::Run::start(
+	[
+		"$root/bench/load-pg", 'dlock_all', '--target', $target, '--work', 'subsets', '--clients', 4,
+		'--keys', 2, '--depth', 2, '--hold', 0.05, '--seconds', 3
+	],
+	'<', \undef, '>', \$printed, '2>', \$complained);
+while ($run->pumpable)
+{
+	$node->safe_psql('postgres', 'SELECT dlock_force_release(key, \'test\') FROM dlock_locks');
+	$run->pump_nb;
+}
+$run->finish;
+like($complained, qr/subsets: two clients hold a key/, 'an overlap is seen');
 my (undef, $series) = load(0, 'dlock', '--keys', 100, '--every', 0.2, '--seconds', 1);
 cmp_ok(scalar(() = $series =~ /^series\t[\d.]+\t\d+$/mg), '>=', 4, 'throughput over time');
 

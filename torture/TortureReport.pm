@@ -20,23 +20,44 @@ sub new
 sub read_client
 {
 	my ($self, $file) = @_;
-	my %called;
+	my (%called, %kinds);
 
 	open my $fh, '<', $file or die "could not read $file: $!\n";
 	while (my $line = <$fh>)
 	{
 		my ($at, $word, $client, $number, $operation, $outcome) = split ' ', $line;
 
-		if ($word eq 'call') { $called{$number} = $at; }
+		if ($word eq 'call')
+		{
+			$called{$number} = $at;
+			$kinds{$number} = [ kinds($line) ] if $operation eq 'acquire';
+		}
 		elsif ($word eq 'lost') { $self->{operations}{event}{lost}++; }
 		elsif ($word eq 'renewed') { $self->{operations}{event}{renewed}++; }
 		next unless $word eq 'done';
 		$self->{operations}{$operation}{$outcome}++;
-		push @{ $self->{grants} }, [ $called{$number}, $at ] if "$operation $outcome" eq 'acquire granted';
+		if ("$operation $outcome" eq 'acquire granted')
+		{
+			push @{ $self->{grants} }, [ $called{$number}, $at ];
+			$self->{operations}{kind}{$_}++ foreach @{ $kinds{$number} };
+		}
 		$self->{written}{"$client $number"} = 1 if "$operation $outcome" eq 'write ok';
 	}
 	close $fh;
 	return;
+}
+
+# What an acquire asks for.
+sub kinds
+{
+	my ($line) = @_;
+	my %asked = $line =~ / (slots|with|at_least|delay|lazy)=(\d+)/g;
+	my $slots = $asked{slots} // 1;
+	my @kinds = ($slots == 0 ? 'reader' : $slots == 1 ? 'exclusive' : 'place');
+
+	push @kinds, 'set' if $asked{with};
+	push @kinds, grep { $asked{$_} } qw(at_least delay lazy);
+	return @kinds;
 }
 
 # Leaves in {written} the acknowledged writes that are missing.
@@ -60,7 +81,7 @@ sub total
 	my ($self) = @_;
 	my $total = 0;
 
-	foreach my $operation (grep { $_ ne 'event' } keys %{ $self->{operations} })
+	foreach my $operation (grep { $_ ne 'event' && $_ ne 'kind' } keys %{ $self->{operations} })
 	{
 		$total += $_ foreach values %{ $self->{operations}{$operation} };
 	}
@@ -102,7 +123,7 @@ sub show
 	my @sorted = sort { $a <=> $b } @times;
 
 	print "\nOperations\n";
-	foreach my $operation (grep { $operations{$_} } qw(acquire refresh release write event))
+	foreach my $operation (grep { $operations{$_} } qw(acquire kind refresh release write check event))
 	{
 		my %outcomes = %{ $operations{$operation} };
 		my @parts = map { "$_ $outcomes{$_}" } sort { $outcomes{$b} <=> $outcomes{$a} || $a cmp $b } keys %outcomes;

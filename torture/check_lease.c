@@ -276,6 +276,23 @@ is_dead(uint32_t client, Time at)
 	return history.clients[client].killed <= at || history.clients[client].ended <= at;
 }
 
+/* Does its owner ask by then for another kind of lock?  See was_released(). */
+static bool
+is_changing(const Lease *lease, Time by)
+{
+	uint64_t	owner = history.ops[lease->grant].owner;
+
+	for (const Point *point = following; point < following_end && point->at <= by; point++)
+	{
+		const Op   *op = &history.ops[point->index];
+
+		if (point->what == POINT_CALL && op->kind == OP_ACQUIRE && op->owner == owner &&
+			op->slots != EXCLUSIVE)
+			return true;
+	}
+	return false;
+}
+
 /* A later version ends those before it, unless both are shared. */
 static void
 end_earlier(uint32_t i)
@@ -292,7 +309,7 @@ end_earlier(uint32_t i)
 			current[n++] = current[j];
 			continue;
 		}
-		if (lease->shared && op->slots != EXCLUSIVE)
+		if (op->slots != EXCLUSIVE && (lease->shared || is_changing(lease, op->done)))
 		{
 			/* what ended long ago is of no interest any more */
 			if (lease->until > op->called - FORGET)
@@ -533,7 +550,9 @@ add_hold(const Lease *lease)
 	hold.busy = hold.end;
 	if (lease->released == NEVER && !op->session)
 		hold.busy += (Time) lease->delay * 1000;
-	if (least > hold.busy)
+	/* not if its owner has replaced it */
+	if (least > hold.busy &&
+		(lease->release == NONE || history.ops[lease->release].kind == OP_RELEASE))
 		hold.busy = least;
 	check_places_add(&hold);
 }

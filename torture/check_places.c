@@ -157,7 +157,7 @@ check_places(uint32_t key)
 	{
 		Time		done = history.ops[grants[i]->grant].done;
 
-		for (; next < nholds && history.ops[holds[next].grant].called < done; next++)
+		for (; next < nholds && history.ops[holds[next].grant].called <= done; next++)
 			active[nactive++] = &holds[next];
 		check_grant(grants[i]);
 	}

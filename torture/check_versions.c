@@ -15,9 +15,14 @@ static uint32_t newest_before;
 static uint32_t newest;
 static Time newest_at;
 
+/* owners that have asked before, without an answer that tells */
+static uint64_t *ghosts;
+static uint32_t nghosts;
+
 void
 check_versions_begin(void)
 {
+	nghosts = 0;
 	newest = newest_before = NONE;
 	newest_at = INT64_MIN;
 }
@@ -64,15 +69,31 @@ check_versions_called(uint32_t i)
 	Op		   *op = &history.ops[i];
 
 	op->scratch = op->called > newest_at ? higher(newest_before, newest) : newest_before;
+	if (op->outcome == OUT_GRANTED || op->outcome == OUT_BUSY)
+		return;
+	check_grow(&ghosts, nghosts, sizeof(uint64_t));
+	ghosts[nghosts++] = op->owner;
 }
 
-/* An owner that asks again gets its version again, though others may be newer. */
+static bool
+is_ghost(uint64_t owner)
+{
+	for (uint32_t i = 0; i < nghosts; i++)
+		if (ghosts[i] == owner)
+			return true;
+	return false;
+}
+
+/*
+ * An owner that asks again gets its version again.  If it shares the lock, others
+ * may be newer.
+ */
 void
 check_versions_granted(uint32_t i, bool again)
 {
 	const Op   *op = &history.ops[i];
 
-	if (!again)
+	if (!again && !(op->slots != EXCLUSIVE && is_ghost(op->owner)))
 		check_order(i);
 	if (op->done > newest_at)
 	{

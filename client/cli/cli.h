@@ -124,12 +124,6 @@ extern void report_holders(dlock_handle *handle, dlock_status status,
 extern const char *default_owner(void);
 extern void fill_lock_options(const Options *options, dlock_options *out);
 
-/* inherit.c: the locks that we run under, as the environment says */
-extern int64_t inherited_version(const char *key);	/* 0: none */
-extern char **make_variables(const char *const *keys, const int64_t *versions,
-							 int count);
-extern void free_variables(char **variables);
-
 /* hold.c: the locks of one command */
 typedef enum
 {
@@ -157,6 +151,11 @@ extern const dlock_lock *hold_lost(const Hold *hold);
 extern dlock_status hold_release(Hold *hold, int64_t timeout, dlock_error *err);
 extern void hold_free(Hold *hold);
 extern const char *hold_name(const Hold *hold);
+
+/* inherit.c: the locks that we run under, as the environment says */
+extern int64_t inherited_version(const char *key, const char **owner);	/* 0: none */
+extern char **make_variables(const Hold *hold);
+extern void free_variables(char **variables);
 
 /* the commands */
 extern int	run_exec(const Options *options);

@@ -192,14 +192,10 @@ text_holder(Text *line, const char *key, bool name_it, const dlock_info *infos, 
 		return;
 	}
 	if (holder_count(&entry) > 1)
-	{
-		text_format(line, " is held by %d clients, the last one",
-					(int) holder_count(&entry));
-		text_format(line, " with version %lld", (long long) info->version);
-	}
+		text_format(line, " is held by %d clients, the last of which has version %lld, role ",
+					(int) holder_count(&entry), (long long) info->version);
 	else
-		text_format(line, " is held with version %lld", (long long) info->version);
-	text_add(line, " by role ");
+		text_format(line, " is held with version %lld by role ", (long long) info->version);
 	text_add(line, info->role);
 	if (info->owner != NULL)
 	{

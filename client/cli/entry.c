@@ -146,20 +146,25 @@ entry_colour(const Entry *entry)
 	return entry->grant_count > 0 ? remaining_colour(next_to_expire(entry)) : PLAIN;
 }
 
-/* By the server's clock, whose time follows from the row itself. */
+/*
+ * By the server's clock, whose time follows from the row itself, while the grant
+ * lasts; -1: it does not.
+ */
 static int64_t
 held_for(const dlock_info *info)
 {
 	int64_t		now = info->expires_at_ms - info->remaining_ms;
 
+	if (is_cooling(info) || strcmp(info->state, "lapsed") == 0)
+		return -1;
 	return now > info->acquired_at_ms ? now - info->acquired_at_ms : 0;
 }
 
-/* The longest. */
+/* The longest; -1: nobody holds it, or it is not known. */
 int64_t
 entry_held_for(const Entry *entry)
 {
-	int64_t		longest = 0;
+	int64_t		longest = -1;
 	size_t		i;
 
 	for (i = 0; i < entry->grant_count; i++)

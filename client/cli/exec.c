@@ -199,20 +199,6 @@ wait_for_command(Run *run)
 	}
 }
 
-static char **
-environment(const Hold *hold)
-{
-	int64_t    *versions = allocate((size_t) hold->count * sizeof(int64_t));
-	char	  **variables;
-	int			i;
-
-	for (i = 0; i < hold->count; i++)
-		versions[i] = dlock_version(hold->locks[i]);
-	variables = make_variables(hold->keys, versions, hold->count);
-	free(versions);
-	return variables;
-}
-
 /*
  * The command has ended: release the locks.  Returns false if one of them was not
  * ours until then.
@@ -248,7 +234,7 @@ static int
 run_under(Hold *hold, const Options *options, EndReason *reason)
 {
 	Run			run = {.options = options,.hold = hold};
-	char	  **variables = environment(hold);
+	char	  **variables = make_variables(hold);
 	int			code;
 
 	run.grace = dlock_min(options->kill_after >= 0 ? options->kill_after :

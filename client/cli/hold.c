@@ -66,14 +66,15 @@ static dlock_status
 borrow(Attempt *attempt, int i)
 {
 	Hold	   *hold = attempt->hold;
-	int64_t		version = inherited_version(hold->keys[i]);
+	const char *owner;
+	int64_t		version = inherited_version(hold->keys[i], &owner);
 	dlock_options options = *attempt->options;
 	dlock_status status;
 
 	if (version == 0)
 		return DLOCK_OK;
 	options.ttl_ms = 0;
-	status = dlock_adopt(attempt->handle, hold->keys[i], version, NULL, &options,
+	status = dlock_adopt(attempt->handle, hold->keys[i], version, owner, &options,
 						 &hold->locks[i], &attempt->err);
 	/* the command that held it has ended, and left its environment behind */
 	if (status == DLOCK_LOST)

@@ -2,10 +2,11 @@
  * inherit.c
  *	  The locks that a command runs under, in its environment.
  *
- * DLOCK_KEY and DLOCK_VERSION are the lock of the innermost "dlock exec", then
- * come DLOCK_KEY_2, DLOCK_VERSION_2 and so on: its other keys, and the locks of
- * the commands around it.  These variables may be stale, or set by anyone.  They
- * only say what to ask the server about.
+ * DLOCK_KEY, DLOCK_VERSION and DLOCK_OWNER are the lock of the innermost "dlock
+ * exec", then come DLOCK_KEY_2 and so on: its other keys, and the locks of the
+ * commands around it.  These variables may be stale, or set by anyone.  They only
+ * say what to ask the server about.  A version is unique in one database only;
+ * with the owner, no grant of another database is taken for ours.
  */
 #include "cli.h"
 
@@ -28,15 +29,18 @@ variable(const char *name, int n)
 	return value;
 }
 
-/* Lock number n; 0: there is none. */
+/* Lock number n; 0: there is none.  The owner is NULL if it is not known. */
 static int64_t
-inherited(int n, const char **key)
+inherited(int n, const char **key, const char **owner)
 {
 	const char *version = variable("DLOCK_VERSION", n);
 	char	   *end;
 	long long	number;
 
 	*key = variable("DLOCK_KEY", n);
+	*owner = variable("DLOCK_OWNER", n);
+	if (*owner != NULL && **owner == '\0')
+		*owner = NULL;
 	if (*key == NULL || version == NULL)
 		return 0;
 	errno = 0;
@@ -44,73 +48,87 @@ inherited(int n, const char **key)
 	return *version != '\0' && *end == '\0' && errno == 0 && number > 0 ? number : 0;
 }
 
+/* owner may be NULL. */
 int64_t
-inherited_version(const char *sought)
+inherited_version(const char *sought, const char **owner)
 {
 	const char *key;
+	const char *its_owner;
 	int64_t		version;
 	int			n;
 
-	for (n = 1; (version = inherited(n, &key)) != 0; n++)
+	for (n = 1; (version = inherited(n, &key, &its_owner)) != 0; n++)
+	{
+		if (owner != NULL)
+			*owner = its_owner;
 		if (strcmp(key, sought) == 0)
 			return version;
+	}
 	return 0;
 }
 
-static void
-add_lock(char **variables, int *used, const char *key, int64_t version)
+static char *
+assignment(const char *name, int n, const char *value)
 {
-	int			n = *used / 2 + 1;
-	Text		name = {0};
-	Text		number = {0};
+	Text		text = {0};
 
-	text_add(&name, "DLOCK_KEY");
-	text_add(&number, "DLOCK_VERSION");
+	text_add(&text, name);
 	if (n > 1)
-	{
-		text_format(&name, "_%d", n);
-		text_format(&number, "_%d", n);
-	}
-	text_add(&name, "=");
-	text_add(&name, key);
-	text_format(&number, "=%lld", (long long) version);
-	variables[(*used)++] = text_take(&name);
-	variables[(*used)++] = text_take(&number);
+		text_format(&text, "_%d", n);
+	text_add(&text, "=");
+	text_add(&text, value);
+	return text_take(&text);
+}
+
+/* An unknown owner is empty, and hides that of another lock. */
+static void
+add_lock(char **variables, int *used, const char *key, int64_t version,
+		 const char *owner)
+{
+	int			n = *used / 3 + 1;
+	char		number[24];
+
+	snprintf(number, sizeof(number), "%lld", (long long) version);
+	variables[(*used)++] = assignment("DLOCK_KEY", n, key);
+	variables[(*used)++] = assignment("DLOCK_VERSION", n, number);
+	variables[(*used)++] = assignment("DLOCK_OWNER", n, owner != NULL ? owner : "");
 	variables[*used] = NULL;
 }
 
 static bool
-contains(const char *const *keys, int count, const char *key)
+contains(const Hold *hold, const char *key)
 {
 	int			i;
 
-	for (i = 0; i < count; i++)
-		if (strcmp(keys[i], key) == 0)
+	for (i = 0; i < hold->count; i++)
+		if (strcmp(hold->keys[i], key) == 0)
 			return true;
 	return false;
 }
 
 /* These locks, followed by those that we run under ourselves. */
 char **
-make_variables(const char *const *keys, const int64_t *versions, int count)
+make_variables(const Hold *hold)
 {
 	char	  **variables;
 	const char *key;
+	const char *owner;
 	int64_t		version;
 	int			used = 0;
-	int			inner = 0;
+	int			around = 0;
 	int			n;
 
-	while (inherited(inner + 1, &key) != 0)
-		inner++;
-	variables = allocate((size_t) (2 * (count + inner) + 1) * sizeof(char *));
-	for (n = 0; n < count; n++)
-		add_lock(variables, &used, keys[n], versions[n]);
-	for (n = 1; n <= inner; n++)
+	while (inherited(around + 1, &key, &owner) != 0)
+		around++;
+	variables = allocate((size_t) (3 * (hold->count + around) + 1) * sizeof(char *));
+	for (n = 0; n < hold->count; n++)
+		add_lock(variables, &used, hold->keys[n], dlock_version(hold->locks[n]),
+				 dlock_owner(hold->locks[n]));
+	for (n = 1; n <= around; n++)
 	{
-		version = inherited(n, &key);
-		if (!contains(keys, count, key))
-			add_lock(variables, &used, key, version);
+		version = inherited(n, &key, &owner);
+		if (!contains(hold, key))
+			add_lock(variables, &used, key, version, owner);
 	}
 	return variables;
 }

@@ -280,7 +280,7 @@ take_environment(CommandId id, Options *options)
 	if (options->key == NULL && getenv("DLOCK_VERSION") != NULL)
 		options->key = getenv("DLOCK_KEY");
 	if (options->key != NULL && options->version == 0 && options->owner == NULL)
-		options->version = inherited_version(options->key);
+		options->version = inherited_version(options->key, NULL);
 }
 
 /* Which kind of lock, and of how many keys. */

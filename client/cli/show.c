@@ -327,7 +327,7 @@ add_grant(Text *out, const dlock_info *info)
 	add_line_number(out, "priority", info->priority);
 	add_line(out, "remaining", duration_string(info->remaining_ms, &buffer));
 	add_line(out, "ttl", duration_string(info->ttl_ms, &buffer));
-	if (!is_cooling(info))
+	if (entry_held_for(&alone) >= 0)
 		add_line(out, "held for", duration_string(entry_held_for(&alone), &buffer));
 	add_line_time(out, "acquired at", info->acquired_at_ms);
 	add_line_time(out, "refreshed at", info->refreshed_at_ms);

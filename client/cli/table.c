@@ -83,12 +83,14 @@ table_number(Table *table, Colour colour, int64_t number)
 	table_cell(table, colour, buffer);
 }
 
+/* A negative one is empty. */
 void
 table_duration(Table *table, Colour colour, int64_t ms)
 {
 	Text		buffer = {0};
 
-	text_duration(&buffer, ms);
+	if (ms >= 0)
+		text_duration(&buffer, ms);
 	table_cell(table, colour, buffer.data);
 	text_free(&buffer);
 }

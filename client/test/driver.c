@@ -437,14 +437,14 @@ do_release_all(Line *line)
 static dlock_status
 do_infos(Line *line)
 {
-	return infos(line->key, line->more, sizeof(line->more), &line->err);
+	return all_infos(line->key, line->more, sizeof(line->more), &line->err);
 }
 
 static dlock_status
 do_nest(Line *line)
 {
-	MORE(line, "bad=%lld", (long long) nest(number_of(line, "threads", 4),
-											number_of(line, "count", 0)));
+	MORE(line, "bad=%lld", (long long) nest_threads(number_of(line, "threads", 4),
+													number_of(line, "count", 0)));
 	return DLOCK_OK;
 }
 

@@ -34,8 +34,8 @@ extern dlock_status all(const char *keys, const char *slots,
 						dlock_error *err);
 extern dlock_status release_all(const char *keys, int64_t timeout,
 								dlock_error *err);
-extern dlock_status infos(const char *key, char *more, size_t size,
-						  dlock_error *err);
-extern int64_t nest(int64_t threads, int64_t rounds);
+extern dlock_status all_infos(const char *key, char *more, size_t size,
+							  dlock_error *err);
+extern int64_t nest_threads(int64_t threads, int64_t rounds);
 
 #endif							/* DLOCK_DRIVER_H */

@@ -114,7 +114,7 @@ show_info(const dlock_info *info, char *more, size_t size)
 
 /* The grants of a key: "version/slots/state", with commas. */
 dlock_status
-infos(const char *key, char *more, size_t size, dlock_error *err)
+all_infos(const char *key, char *more, size_t size, dlock_error *err)
 {
 	dlock_info *found = NULL;
 	size_t		n = 0;
@@ -183,7 +183,7 @@ nest_main(void *arg)
 }
 
 int64_t
-nest(int64_t threads, int64_t rounds)
+nest_threads(int64_t threads, int64_t rounds)
 {
 	Nest	   *nests = calloc((size_t) threads, sizeof(Nest));
 	int64_t		bad = 0;

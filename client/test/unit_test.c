@@ -129,6 +129,41 @@ test_util(void)
 	   dlock_resolve_needed("localhost"), "what is a name");
 }
 
+/* Nothing of this reaches a server. */
+static void
+test_several(dlock_handle *handle)
+{
+	const char *keys[] = {"a", NULL};
+	const int32_t slots[] = {-2, 0};
+	dlock_lock *locks[2] = {NULL, NULL};
+	dlock_options options;
+	dlock_error err;
+
+	ok(dlock_acquire_all(handle, NULL, 1, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: no keys");
+	ok(dlock_acquire_all(handle, keys, 1, NULL, NULL, NULL, &err) == DLOCK_INVALID, "all: no locks");
+	ok(dlock_acquire_all(handle, keys, 0, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: none");
+	ok(dlock_acquire_all(handle, keys, 2, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: a key is null");
+	ok(dlock_acquire_all(handle, keys, 1, slots, NULL, locks, &err) == DLOCK_INVALID, "all: invalid slots");
+	ok(dlock_acquire_all(NULL, keys, 1, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: no handle");
+	ok(dlock_release_all(locks, 0, 0, &err) == DLOCK_OK, "release all: none");
+	ok(dlock_release_all(locks, 1, 0, &err) == DLOCK_INVALID, "release all: null");
+	ok(dlock_adopt(handle, "a", 1, NULL, NULL, NULL, &err) == DLOCK_INVALID, "adopt: no lock");
+	ok(dlock_adopt(handle, NULL, 1, NULL, NULL, locks, &err) == DLOCK_INVALID, "adopt: no key");
+	ok(dlock_adopt(handle, "a", 0, NULL, NULL, locks, &err) == DLOCK_INVALID, "adopt: no version");
+	dlock_options_init(&options);
+	options.slots = -2;
+	ok(dlock_acquire(handle, "a", &options, locks, &err) == DLOCK_INVALID, "acquire: invalid slots");
+	dlock_options_init(&options);
+	options.delay_ms = -1;
+	ok(dlock_acquire(handle, "a", &options, locks, &err) == DLOCK_INVALID, "acquire: negative delay");
+
+	/* a program that was built before there were kinds of locks */
+	dlock_options_init_size(&options, offsetof(dlock_options, slots));
+	options.slots = -2;
+	options.timeout_ms = 1;
+	ok(dlock_acquire(handle, "a", &options, locks, &err) == DLOCK_UNREACHABLE, "acquire: with the options of an older header");
+}
+
 static void
 test_arguments(void)
 {
@@ -182,6 +217,7 @@ test_arguments(void)
 	ok(dlock_get_info(handle, "k", 0, NULL, &err) == DLOCK_INVALID, "info: no place");
 	ok(dlock_list(handle, NULL, 0, 0, NULL, NULL, &err) == DLOCK_INVALID, "list: no place");
 	ok(dlock_force_release(handle, NULL, 0, "x", 0, NULL, &err) == DLOCK_INVALID, "force: no key");
+	test_several(handle);
 	dlock_close(handle);
 
 	ok(dlock_acquire(NULL, "k", NULL, &lock, &err) == DLOCK_INVALID, "no handle");

@@ -2,6 +2,9 @@
 # with slow answers, lost answers, dead clients, crashes and failovers.  The checker must
 # find nothing in them, and must find violations that are planted into them.
 #
+# Keys k0, k1 ... are locked exclusively.  Of keys s0, s1 ... there are all kinds of locks,
+# and several are locked at once.
+#
 # A history is an array of lines [time, text, file].  Time only moves forward, in the
 # history and in each of its files.
 
@@ -30,6 +33,7 @@ sub simulate
 		mode => 'sync',
 		clients => 8,
 		keys => 3,
+		shared => 2,
 		seconds => 30,
 		lines => [],
 		heap => [],
@@ -153,70 +157,116 @@ sub latency
 # The server, which does one thing at a time
 #
 
-sub lock_of { return $_[0]{locks}{ $_[1] } //= { version => 0, held => 0, until => 0, owner => '', ttl => 0 }; }
+# A key has its last exclusive version, and grants: those that are held, expired or not, and
+# those that were released.
+sub lock_of { return $_[0]{locks}{ $_[1] } //= { version => 0, grants => [] }; }
 
-sub live
+# Until when a grant keeps others out, if nobody prolongs it.
+sub busy_until
 {
-	my ($self, $key) = @_;
-	my $lock = $self->lock_of($key);
+	my ($grant) = @_;
+	my $until = $grant->{held} ? $grant->{until} + $grant->{delay} : 0;
 
-	return $lock->{held} && $self->{now} < $lock->{until};
+	return $until > $grant->{least} ? $until : $grant->{least};
+}
+
+sub live { return grep { $_->{held} && $_[0]{now} < $_->{until} } @{ $_[0]->lock_of($_[1])->{grants} }; }
+
+sub of_owner { my ($self, $op) = @_; return (grep { $_->{owner} eq $op->{owner} } $self->live($op->{key}))[0]; }
+
+sub of_version { my ($self, $op) = @_; return (grep { $_->{version} == $op->{version} } $self->live($op->{key}))[0]; }
+
+# Can it be granted now?
+sub fits
+{
+	my ($self, $op) = @_;
+	my @others = grep { busy_until($_) > $self->{now} && $_->{owner} ne $op->{owner} } @{ $self->lock_of($op->{key})->{grants} };
+
+	return !@others if $op->{slots} == 1;
+	return 0 if grep { $_->{slots} == 1 } @others;
+	return $op->{slots} == 0 || @others < $op->{slots};
+}
+
+sub serve_at
+{
+	my ($self, $key, $grant) = @_;
+
+	$self->at($_, sub { $_[0]->serve($key) }) foreach grep { $_ >= $self->{now} } $grant->{until}, busy_until($grant);
+	return;
 }
 
 sub grant
 {
 	my ($self, $op) = @_;
 	my $lock = $self->lock_of($op->{key});
+	my $grant = {
+		held => 1,
+		until => $self->{now} + $op->{ttl} * 1000,
+		least => $self->{now} + ($op->{at_least} // 0) * 1000,
+		delay => ($op->{delay} // 0) * 1000,
+		owner => $op->{owner},
+		slots => $op->{slots},
+		ttl => $op->{ttl}
+	};
 
 	# others draw versions, too
 	$self->{next_version} += 10 + 10 * int rand 3;
-	%$lock = (
-		version => $self->{next_version},
-		held => 1,
-		until => $self->{now} + $op->{ttl} * 1000,
-		owner => $op->{owner},
-		ttl => $op->{ttl});
-	$self->at($lock->{until}, sub { $_[0]->serve($op->{key}) });
-	return "granted version=$lock->{version}";
+	$grant->{version} = $self->{next_version};
+	$lock->{version} = $grant->{version} if $op->{slots} == 1;
+	# what is over cannot come back; what this owner had so far is replaced
+	@{ $lock->{grants} } = (
+		(grep { busy_until($_) > $self->{now} && $_->{owner} ne $op->{owner} } @{ $lock->{grants} }), $grant);
+	$self->serve_at($op->{key}, $grant);
+	return "granted version=$grant->{version}";
 }
 
 sub renew
 {
-	my ($self, $lock, $op) = @_;
+	my ($self, $grant, $op) = @_;
 
-	$lock->{until} = $self->{now} + $op->{ttl} * 1000;
-	$lock->{ttl} = $op->{ttl};
-	$self->at($lock->{until}, sub { $_[0]->serve($op->{key}) });
+	$grant->{until} = $self->{now} + $op->{ttl} * 1000;
+	$grant->{ttl} = $op->{ttl};
+	$self->serve_at($op->{key}, $grant);
 	return;
 }
 
-# Which waiter is next?
+# Which waiters are next?
 sub serve
 {
 	my ($self, $key) = @_;
+	my $queue = $self->{waiting}{$key} //= [];
 
-	while ($self->{up} && !$self->live($key) && @{ $self->{waiting}{$key} // [] })
+	while ($self->{up} && @$queue)
 	{
-		my $op = shift @{ $self->{waiting}{$key} };
-
-		next if $op->{left};
-		$self->answer($op, $self->grant($op));
+		if (!$queue->[0]{left})
+		{
+			last unless $self->fits($queue->[0]);
+			$self->answer($queue->[0], $self->grant($queue->[0]));
+		}
+		shift @$queue;
 	}
 	return;
 }
+
+sub somebody_waits { my ($self, $key) = @_; return grep { !$_->{left} } @{ $self->{waiting}{$key} // [] }; }
 
 sub acquire
 {
 	my ($self, $op) = @_;
-	my $lock = $self->lock_of($op->{key});
+	my $own = $self->of_owner($op);
 
-	if ($self->live($op->{key}) && $lock->{owner} eq $op->{owner})
+	return $self->acquire_all($op) if $op->{also};
+	if ($own && ($own->{slots} == $op->{slots} || $op->{slots} != 1))
 	{
-		$self->renew($lock, $op);
-		return "granted version=$lock->{version}";
+		$own->{slots} = $op->{slots};
+		$own->{delay} = ($op->{delay} // 0) * 1000;
+		$own->{least} = 0;
+		$self->renew($own, $op);
+		$self->at($self->{now}, sub { $_[0]->serve($op->{key}) });
+		return "granted version=$own->{version}";
 	}
-	return $self->grant($op) if !$self->live($op->{key}) && !grep { !$_->{left} } @{ $self->{waiting}{ $op->{key} } // [] };
-	return 'busy' if $op->{wait} == 0;
+	return $self->grant($op) if $self->fits($op) && ($own || !$self->somebody_waits($op->{key}));
+	return 'busy' if $op->{wait} == 0 || $own;
 	push @{ $self->{waiting}{ $op->{key} } }, $op;
 	$self->at(
 		$self->{now} + $op->{wait} * 1000,
@@ -224,30 +274,40 @@ sub acquire
 			return if $op->{left} || $op->{answered};
 			$op->{left} = 1;
 			$self->answer($op, 'busy');
+			$self->serve($op->{key});
 		}) if $op->{wait} > 0;
 	return;
+}
+
+# All of several keys, or none.
+sub acquire_all
+{
+	my ($self, $op) = @_;
+	my @ops = ($op, @{ $op->{also} });
+
+	return 'busy' if grep { !$self->fits($_) || $self->somebody_waits($_->{key}) } @ops;
+	$_->{answer} = $self->grant($_) foreach @{ $op->{also} };
+	return $self->grant($op);
 }
 
 sub refresh
 {
 	my ($self, $op) = @_;
-	my $lock = $self->lock_of($op->{key});
+	my $grant = $self->of_version($op) // return 'lost';
 
-	return 'lost' unless $self->live($op->{key}) && $lock->{version} == $op->{version};
-	$self->renew($lock, $op);
+	$self->renew($grant, $op);
 	return 'ok';
 }
 
 sub release
 {
 	my ($self, $op) = @_;
-	my $lock = $self->lock_of($op->{key});
+	my $grant = $self->of_version($op);
 
-	return 'not_held' unless $self->live($op->{key});
-	return 'held_by_other' unless $lock->{version} == $op->{version};
-	$lock->{held} = 0;
-	$lock->{released} = $self->{now};
-	$self->at($self->{now}, sub { $_[0]->serve($op->{key}) });
+	return $self->live($op->{key}) ? 'held_by_other' : 'not_held' unless $grant;
+	$grant->{held} = 0;
+	$grant->{released} = $self->{now};
+	$self->at($_, sub { $_[0]->serve($op->{key}) }) foreach $self->{now}, grep { $_ > $self->{now} } $grant->{least};
 	return 'released';
 }
 
@@ -256,7 +316,7 @@ sub write
 	my ($self, $op) = @_;
 	my $rows = $self->{registers}{ $op->{key} } //= [];
 
-	return 'fenced' unless $self->live($op->{key}) && $self->lock_of($op->{key})->{version} == $op->{version};
+	return 'fenced' unless $self->of_version($op);
 	push @$rows, $op;
 	return 'ok n=' . scalar @$rows;
 }
@@ -345,15 +405,19 @@ sub think
 		my $wait = one_of(0, 0, 0, 500, 3000);
 
 		$wait = -1 if rand() < 0.05;
-		return $self->call($client, 'acquire',
-			{
-				key => 'k' . int rand $self->{keys},
-				owner => "o$client->{number}-" . ($client->{op} + 1),
-				ttl => $ttl,
-				wait => $wait
-			});
+		my %request = (
+			key => 'k' . int rand $self->{keys},
+			owner => "o$client->{number}-" . ($client->{op} + 1),
+			ttl => $ttl,
+			wait => $wait,
+			slots => 1);
+
+		return $self->call($client, 'acquire', { %request, $self->any_kind(\%request) });
 	}
-	return $self->call($client, 'acquire', { %$lock, wait => 0 }) if $dice < 0.05;
+	return $self->call($client, 'acquire', { %$lock, wait => 0, at_least => 0, delay => 0 }) if $dice < 0.05;
+	# the same owner, another kind
+	return $self->call($client, 'acquire', { %$lock, wait => 0, at_least => 0, delay => 0, slots => $lock->{slots} == 1 ? one_of(0, 3) : 1 })
+	  if $dice < 0.12 && $lock->{key} =~ /^s/;
 	return $self->call($client, 'refresh', { %$lock, ttl => $lock->{ttl} + one_of(0, 0, 0, 100, $lock->{ttl} > 150 ? -50 : 0) }) if $dice < 0.3;
 	return $self->call($client, 'write', $lock) if $dice < 0.65;
 	return $self->call($client, 'release', $lock) if $dice < 0.85;
@@ -378,22 +442,60 @@ sub think
 	return;
 }
 
+# For some requests: a key that is shared, and what else can be asked for.
+sub any_kind
+{
+	my ($self, $request) = @_;
+
+	return if rand() < 0.5 || !$self->{shared};
+	my %kind = (key => 's' . int rand $self->{shared}, slots => one_of(0, 0, 1, 2, 2, 3));
+
+	if (rand() < 0.2)
+	{
+		$kind{also} = [ map { { %$request, slots => one_of(0, 1, 2), key => "s$_" } } grep { "s$_" ne $kind{key} } 0 .. $self->{shared} - 1 ];
+		$kind{wait} = 0;
+	}
+	else
+	{
+		$kind{at_least} = 50 + int rand 150 if rand() < 0.3;
+		$kind{delay} = 50 + int rand 500 if rand() < 0.3;
+	}
+	return %kind;
+}
+
+# The words of an acquire.
+sub request_text
+{
+	my ($op, $with) = @_;
+	my $text = "key=$op->{key} owner=$op->{owner} ttl=$op->{ttl} wait=$op->{wait}";
+
+	$text .= " slots=$op->{slots}" if $op->{slots} != 1;
+	$text .= " $_=$op->{$_}" foreach grep { $op->{$_} } qw(at_least delay);
+	return defined $with ? "$text with=$with" : $text;
+}
+
 sub call
 {
 	my ($self, $client, $kind, $about) = @_;
 	my $now = $self->{now};
 	my $op = { kind => $kind, client => $client, number => ++$client->{op}, called => $now };
 
-	exists $about->{$_} and $op->{$_} = $about->{$_} foreach qw(key owner ttl wait version);
+	exists $about->{$_} and $op->{$_} = $about->{$_} foreach qw(key owner ttl wait version slots at_least delay);
 	my %text = (
-		acquire => "key=$op->{key} owner=$op->{owner} ttl=$op->{ttl} wait=" . ($op->{wait} // 0),
 		refresh => "key=$op->{key} version=" . ($op->{version} // 0) . " ttl=$op->{ttl}",
 		release => "key=$op->{key} version=" . ($op->{version} // 0),
 		write => "key=$op->{key} version=" . ($op->{version} // 0));
 	my $bad = $self->{troubled} ? 0.1 : 0;
 	my $patience = $TIMEOUT + ($kind eq 'acquire' && $op->{wait} > 0 ? $op->{wait} * 1000 : 0);
 
+	$text{acquire} = request_text($op, $about->{also} ? $op->{number} : undef) if $kind eq 'acquire';
 	$self->note($now, "call $client->{number} $op->{number} $kind $text{$kind}", $client->{file});
+	if ($about->{also})
+	{
+		$op->{also} = [ map { { %$_, number => ++$client->{op} } } @{ $about->{also} } ];
+		$self->note($now, "call $client->{number} $_->{number} acquire " . request_text($_, $op->{number}), $client->{file})
+		  foreach @{ $op->{also} };
+	}
 	$client->{open} = $op;
 	delete $client->{lock} if $kind eq 'release';
 	push @{ $client->{old} }, $about if $kind eq 'release';
@@ -434,11 +536,14 @@ sub done
 	$op->{done} = $now;
 	delete $client->{open};
 	$self->note($now, "done $client->{number} $op->{number} $op->{kind} $answer", $client->{file});
+	$self->note($now, "done $client->{number} $_->{number} acquire " . ($answer =~ /^granted/ ? $_->{answer} : $answer), $client->{file})
+	  foreach @{ $op->{also} // [] };
 	if ($answer =~ /^granted version=(\d+)/)
 	{
 		$client->{lock} = {
 			key => $op->{key},
 			owner => $op->{owner},
+			slots => $op->{slots},
 			ttl => $op->{ttl},
 			version => $1,
 			until => $op->{called} + $op->{ttl} * 1000
@@ -458,7 +563,13 @@ sub done
 	}
 	elsif ($answer eq 'unknown')
 	{
-		$client->{again} = { %$op, wait => 0 } if $op->{kind} eq 'acquire' && !$client->{lock};
+		$client->{again} = { %$op, wait => 0 } if $op->{kind} eq 'acquire' && !$client->{lock} && !$op->{also};
+		# it may have become another kind, or have a new version
+		if ($op->{kind} eq 'acquire' && $client->{lock})
+		{
+			push @{ $client->{old} }, $client->{lock};
+			delete $client->{lock};
+		}
 	}
 	$self->at($now + int rand 50_000, sub { $self->think($client) });
 	return;
@@ -523,7 +634,7 @@ sub stop_server
 
 	$self->{up} = 0;
 	$self->{incarnation}++;
-	foreach my $client (values %{ $self->{alive} })
+	foreach my $client (map { $self->{alive}{$_} } sort { $a <=> $b } keys %{ $self->{alive} })
 	{
 		my $op = $client->{open} // next;
 
@@ -544,19 +655,22 @@ sub start_server
 	$self->{up} = 1;
 	foreach my $key (sort keys %{ $self->{locks} })
 	{
-		my $lock = $self->{locks}{$key};
-
-		# a release may not have reached the disk
-		if (!$lock->{held} && ($lock->{released} // 0) > $self->{down_at} - $LAZY && rand() < 0.5)
+		foreach my $grant (@{ $self->{locks}{$key}{grants} })
 		{
-			$lock->{held} = 1;
-			$lock->{until} = $self->{now} + $lock->{ttl} * 1000;
+			# a release may not have reached the disk
+			if (!$grant->{held} && ($grant->{released} // 0) > $self->{down_at} - $LAZY && rand() < 0.5)
+			{
+				$grant->{held} = 1;
+				$grant->{until} = $self->{now} + $grant->{ttl} * 1000;
+			}
+			elsif ($grant->{held} && busy_until($grant) > $self->{down_at})
+			{
+				$grant->{until} = $self->{now} + $grant->{ttl} * 1000;
+			}
+			$grant->{least} += $self->{now} - $self->{down_at} if $grant->{least} > $self->{down_at};
+			$self->serve_at($key, $grant);
 		}
-		elsif ($lock->{held} && $lock->{until} > $self->{down_at})
-		{
-			$lock->{until} = $self->{now} + $lock->{ttl} * 1000;
-		}
-		$self->at($lock->{until}, sub { $self->serve($key) });
+		$self->at($self->{now}, sub { $self->serve($key) });
 	}
 	return;
 }
@@ -578,7 +692,7 @@ sub copy_of
 	my ($self) = @_;
 
 	return {
-		locks => { map { $_ => { %{ $self->{locks}{$_} } } } keys %{ $self->{locks} } },
+		locks => { map { $_ => { version => $self->{locks}{$_}{version}, grants => [ map { {%$_} } @{ $self->{locks}{$_}{grants} } ] } } keys %{ $self->{locks} } },
 		registers => { map { $_ => [ @{ $self->{registers}{$_} } ] } keys %{ $self->{registers} } },
 		next_version => $self->{next_version},
 	};
@@ -641,7 +755,7 @@ sub final
 			$self->note($now, "final register key=$key n=$n token=$op->{version} client=$op->{client}{number} op=$op->{number}", 'final');
 		}
 	}
-	$self->note($now, "final version key=$_ version=$self->{locks}{$_}{version}", 'final') foreach sort keys %{ $self->{locks} };
+	$self->note($now, "final version key=$_ version=$self->{locks}{$_}{version}", 'final') foreach grep { $self->{locks}{$_}{version} } sort keys %{ $self->{locks} };
 	$self->note($now, "final count what=$_ value=0 expect=0", 'final') foreach qw(waiters backends);
 	$self->note($now, 'final end', 'final');
 	return;

@@ -146,7 +146,9 @@ END
 # The arguments of a function of the extension, the INOUT one of a procedure too.
 my $arguments = <<'END';
 SELECT p.proname, CASE p.prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END AS kind,
-	CASE WHEN p.prokind <> 'p' THEN format_type(p.prorettype, NULL) END AS result,
+	-- rows of a view are in a schema that the owner of the database may not use
+	CASE WHEN p.prokind <> 'p' THEN CASE WHEN (SELECT typtype FROM pg_type t WHERE t.oid = p.prorettype) = 'c'
+		THEN 'record' ELSE format_type(p.prorettype, NULL) END END AS result,
 	p.proretset AS set, p.pronargs::int AS nargs,
 	(p.proargnames::text[])[1:p.pronargs] AS names,
 	ARRAY(SELECT format_type(u, NULL) FROM unnest(p.proargtypes::oid[]) u) AS types
