@@ -11,6 +11,7 @@
 
 #include "call.h"
 #include "clock.h"
+#include "keys.h"
 #include "lock.h"
 #include "sql.h"
 #include "util.h"
@@ -26,6 +27,16 @@ ask(dlock_handle *handle, DlockCall *call, const char *sql, int nparams,
 		return status;
 	dlock_call_init(call, sql, nparams, params, dlock_timeout(handle, timeout_ms));
 	return dlock_call(handle, call, err);
+}
+
+dlock_status
+dlock_read(dlock_handle *handle, const char *sql, DlockReply **reply, dlock_error *err)
+{
+	DlockCall	call;
+	dlock_status status = ask(handle, &call, sql, 0, NULL, -1, err);
+
+	*reply = call.reply;
+	return status;
 }
 
 /* The same about one key, which is the first parameter. */

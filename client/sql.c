@@ -220,3 +220,38 @@ EPOCH_MS("w.since") ", " EPOCH_MS("w.until") ", "
 /* key, version, timeout */
 const char	dlock_sql_watch[] =
 "SELECT @.dlock_watch(key => $1" TEXT ", version => $2" INT8 ", timeout => $3" INTERVAL ")";
+
+/* name, status, detail, hint; the first row is the verdict */
+const char	dlock_sql_health[] =
+"SELECT h.name, h.status, h.detail, h.hint FROM @.dlock_health() h";
+
+/* name, value, whether the value is a time in milliseconds */
+const char	dlock_sql_stats[] =
+"SELECT v.name, v.value, v.is_time FROM @.dlock_stats s, LATERAL (VALUES "
+"('grants'" TEXT ", s.grants, false), "
+"('renewals'" TEXT ", s.renewals, false), "
+"('releases'" TEXT ", s.releases, false), "
+"('busy'" TEXT ", s.busy, false), "
+"('waits'" TEXT ", s.waits, false), "
+"('wait_time'" TEXT ", " EPOCH_MS("s.wait_time") ", true), "
+"('timeouts'" TEXT ", s.timeouts, false), "
+"('deadlocks'" TEXT ", s.deadlocks, false), "
+"('expired'" TEXT ", s.expired, false), "
+"('lapsed_taken'" TEXT ", s.lapsed_taken, false), "
+"('asked'" TEXT ", s.asked, false), "
+"('yielded'" TEXT ", s.yielded, false), "
+"('yield_time'" TEXT ", " EPOCH_MS("s.yield_time") ", true), "
+"('yield_max'" TEXT ", " EPOCH_MS("s.yield_max") ", true), "
+"('preempted'" TEXT ", s.preempted, false), "
+"('forced'" TEXT ", s.forced, false), "
+"('fence_rejected'" TEXT ", s.fence_rejected, false), "
+"('waiting'" TEXT ", s.waiting, false), "
+"('stats_reset'" TEXT ", " EPOCH_MS("s.stats_reset") ", true)) v(name, value, is_time)";
+
+/* the upper bound in milliseconds or null, how many */
+const char	dlock_sql_wait_times[] =
+"SELECT " EPOCH_MS("t.upper") ", t.count FROM @.dlock_wait_times t";
+
+/* key, busy, waits, how long in milliseconds */
+const char	dlock_sql_contended[] =
+"SELECT c.key, c.busy, c.waits, " EPOCH_MS("c.wait_time") " FROM @.dlock_contended c";

@@ -28,5 +28,9 @@ extern const char dlock_sql_info[];
 extern const char dlock_sql_list[];
 extern const char dlock_sql_waiters[];
 extern const char dlock_sql_watch[];
+extern const char dlock_sql_health[];
+extern const char dlock_sql_stats[];
+extern const char dlock_sql_wait_times[];
+extern const char dlock_sql_contended[];
 
 #endif							/* DLOCK_SQL_H */

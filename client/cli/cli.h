@@ -37,6 +37,8 @@ typedef enum
 	CMD_TOP,
 	CMD_WATCH,
 	CMD_FORCE_RELEASE,
+	CMD_STATS,
+	CMD_HEALTH,
 	COMMANDS
 } CommandId;
 
@@ -167,6 +169,8 @@ extern int	run_info(const Options *options);
 extern int	run_ls(const Options *options);
 extern int	run_watch(const Options *options);
 extern int	run_top(const Options *options);
+extern int	run_stats(const Options *options);
+extern int	run_health(const Options *options);
 
 /*
  * list.c and entry.c: keys with their grants and queues, as ls, info and top

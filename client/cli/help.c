@@ -75,6 +75,14 @@ static const struct
 		"Prints the version that was taken away.  If several hold KEY, all of them lose\n"
 		"it, or only the one with that VERSION.  Needs the privilege to execute\n"
 	"dlock_force_release.  The server logs it.\n"},
+	[CMD_STATS] = {"stats", "[OPTION]...",
+		"show what has happened to the locks of the database",
+		"Shows the counters since the server was started or they were reset, how long\n"
+	"waits took, and the keys that are contended most.\n"},
+	[CMD_HEALTH] = {"health", "[OPTION]...",
+		"check whether grants would survive a failover",
+		"Shows dlock_health().  The exit code is that of a Nagios plugin: 0 ok, 1 warning,\n"
+	"2 critical, 3 unknown, and the first line is the verdict.\n"},
 };
 
 typedef struct
@@ -121,7 +129,7 @@ static const OptionHelp option_help[] = {
 	"                         waiters)"},
 	{BIT(CMD_LS), "holders", "--holders              list the holders, not the keys: a key may have several"},
 	{BIT(CMD_LS), "waiters", "--waiters              list the waiters instead of the keys"},
-	{BIT(CMD_LS) | BIT(CMD_TOP), "limit", "--limit=NUMBER         maximum number of rows"},
+	{BIT(CMD_LS) | BIT(CMD_TOP) | BIT(CMD_STATS), "limit", "--limit=NUMBER         maximum number of rows"},
 	{BIT(CMD_TOP), "interval", "--interval=DURATION    time between refreshes of the screen (default: 2s)"},
 	{BIT(CMD_TOP), "once", "--once                 print one frame and exit"},
 	{BIT(CMD_WATCH) | BIT(CMD_ELECT), "count", "--count=NUMBER         exit after that many lines"},

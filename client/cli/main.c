@@ -23,6 +23,8 @@ static const Command commands[COMMANDS] = {
 	[CMD_TOP] = run_top,
 	[CMD_WATCH] = run_watch,
 	[CMD_FORCE_RELEASE] = run_force_release,
+	[CMD_STATS] = run_stats,
+	[CMD_HEALTH] = run_health,
 };
 
 int

@@ -310,8 +310,11 @@ check_kind(const Options *options)
 static void
 check_options(CommandId id, Options *options)
 {
-	if (options->key == NULL && id != CMD_LS && id != CMD_TOP)
+	if (options->key == NULL && id != CMD_LS && id != CMD_TOP &&
+		id != CMD_STATS && id != CMD_HEALTH)
 		usage_error("no key given");
+	if (options->key != NULL && (id == CMD_STATS || id == CMD_HEALTH))
+		usage_error("too many arguments, the first one is \"%s\"", options->key);
 	if (options->key != NULL && options->key[0] == '\0')
 		usage_error("the key must not be empty");
 	if (takes_version(id) && options->version == 0 && options->owner == NULL)

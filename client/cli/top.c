@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* so many keys are looked at, besides those that are waited for */
-#define MAX_KEYS	1000
+#define MAX_KEYS	500
 
 static void
 look_at_terminal(Top *top)
