@@ -30,6 +30,7 @@ OBJS = \
 	src/listing.o \
 	src/lock.o \
 	src/lwlocks.o \
+	src/pins.o \
 	src/places.o \
 	src/policy.o \
 	src/policy_funcs.o \

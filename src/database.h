@@ -28,6 +28,7 @@ typedef struct DlockProgress
 	int64		next_visit;		/* lease time; no visit before that */
 	int64		not_before;		/* lease time; no pass before that */
 	BlockNumber next_block;		/* where the next pass goes on */
+	Oid			file;			/* ... in this file of the table */
 	int64		next_due;		/* when a row seen so far falls due */
 	bool		ended;			/* the visit came to its end */
 	bool		from_start;		/* all blocks before next_block were read in

@@ -62,6 +62,7 @@
 #include "find.h"
 #include "hint.h"
 #include "lwlocks.h"
+#include "pins.h"
 #include "places.h"
 #include "row.h"
 
@@ -323,52 +324,6 @@ dlock_find_version(const DlockStore *store, const DlockKey *key, int64 version,
 }
 
 /*
- * The buffers of a scan, pinned.  Places of a key that were taken at about the
- * same time are on the same page, but their slots are in another order.
- */
-#define MAX_PINS	8
-
-typedef struct Pins
-{
-	int			n;
-	int			oldest;
-	BlockNumber blocks[MAX_PINS];
-	Buffer		buffers[MAX_PINS];
-} Pins;
-
-static Buffer
-pin(Pins *pins, const DlockStore *store, BlockNumber block)
-{
-	int			i;
-
-	for (i = 0; i < pins->n; i++)
-		if (pins->blocks[i] == block)
-			return pins->buffers[i];
-	if (pins->n < MAX_PINS)
-		pins->n++;
-	else
-	{
-		i = pins->oldest;
-		pins->oldest = (i + 1) % MAX_PINS;
-		ReleaseBuffer(pins->buffers[i]);
-	}
-	pins->blocks[i] = block;
-	pins->buffers[i] = ReadBuffer(store->heap, block);
-
-	/* as any index scan does */
-	dlock_heap_prune_opt(store->heap, pins->buffers[i]);
-	return pins->buffers[i];
-}
-
-static void
-unpin_all(Pins *pins)
-{
-	for (int i = 0; i < pins->n; i++)
-		ReleaseBuffer(pins->buffers[i]);
-	pins->n = 0;
-}
-
-/*
  * Add one row version of a place.  The versions of a place follow each other,
  * if there are several: an uncommitted one, and the one before it.
  */
@@ -411,11 +366,11 @@ add_place(DlockRows *found, int first, HeapTuple tuple, const SnapshotData *dirt
  * True: nothing, and nobody else will see anything either.
  */
 static bool
-add_entry(const DlockStore *store, ItemPointerData tid, Pins *pins,
+add_entry(const DlockStore *store, ItemPointerData tid, DlockPins *pins,
 		  Snapshot dirty, DlockFind how, int64 owners_of,
 		  DlockRows *found, int first)
 {
-	Buffer		buffer = pin(pins, store, ItemPointerGetBlockNumber(&tid));
+	Buffer		buffer = dlock_pins_get(pins, store->heap, ItemPointerGetBlockNumber(&tid));
 	HeapTupleData tuple;
 	bool		all_dead = false;
 	bool		is_first = true;
@@ -464,7 +419,7 @@ dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
 	Relation	index = index_open(store->index, store->lockmode);
 	int			first = found->n;
 	int			nkeys = with_head ? 1 : 2;
-	Pins		pins;
+	DlockPins	pins;
 	int			looks = 0;
 	bool		is_locked;
 	DlockClaims claims;
@@ -503,7 +458,7 @@ dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
 			 (has_settled(found, first) ||
 			  (!is_locked && !dlock_places_unchanged(key, &claims, false, true))));
 
-	unpin_all(&pins);
+	dlock_pins_release(&pins);
 	index_endscan(scan);
 	index_close(index, store->lockmode);
 

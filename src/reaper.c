@@ -193,11 +193,26 @@ notify_asked(DlockDatabase *db)
 }
 
 /*
- * Run one batch from the given block on.  Returns the block where the next one
+ * If the table has been rewritten since the last batch, rows that we have not
+ * seen may be in blocks that we have passed.
+ */
+static BlockNumber
+block_to_start(DlockProgress *progress, const DlockStore *store)
+{
+	Oid			file = store->heap->rd_rel->relfilenode;
+
+	if (progress->file != file)
+		progress->next_block = 0;
+	progress->file = file;
+	return progress->next_block;
+}
+
+/*
+ * Run one batch from where the last one stopped.  Returns the block where the next one
  * starts, or InvalidBlockNumber at the end of the table or if there is none.
  */
 static BlockNumber
-run_batch(DlockDatabase *db, BlockNumber start, int *removed)
+run_batch(DlockDatabase *db, int *removed)
 {
 	DlockStore	store;
 	Batch	   *batch;
@@ -222,7 +237,8 @@ run_batch(DlockDatabase *db, BlockNumber start, int *removed)
 	else
 	{
 		batch->now = dlock_clock_now();
-		block = dlock_scan(&store, GetActiveSnapshot(), start, BATCH_BLOCKS,
+		block = dlock_scan(&store, GetActiveSnapshot(),
+						   block_to_start(&db->progress, &store), BATCH_BLOCKS,
 						   collect, batch);
 		dlock_store_close(&store, false);
 
@@ -296,7 +312,7 @@ run_pass(DlockDatabase *db)
 		int64		now;
 		BlockNumber next;
 
-		next = run_batch(db, db->progress.next_block, &removed);
+		next = run_batch(db, &removed);
 		db->progress.next_block = next == InvalidBlockNumber ? 0 : next;
 		now = dlock_clock_now();
 		worked += now - batch_began;

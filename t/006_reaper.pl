@@ -316,6 +316,43 @@ is($node->safe_psql('db1', 'SELECT count(*) FROM spurious'), 0, 'are all granted
 wait_for_rows('db1', 0, 'in the end all rows are gone');
 
 #
+# The table is rewritten between two batches of the first pass
+#
+
+# A copy of a database has not been read yet.  Most of its rows are dead, so VACUUM FULL
+# moves the place at the end to a block that the first batch has passed.
+$node->safe_psql('postgres', 'CREATE DATABASE origin');
+add_extension_in($node, 'origin');
+$node->safe_psql('origin',
+	"SELECT count(dlock_acquire('k' || i, '1 h')) FROM generate_series(1, 30000) i");
+$node->safe_psql('origin', "SELECT dlock_acquire('shared', '1 h', slots => NULL)");
+$node->safe_psql('origin', "DELETE FROM dlock.locks WHERE key LIKE 'k%' AND key NOT LIKE 'k%7'");
+wait_until('no reaper is in the database',
+	sub { $node->psql('postgres', 'CREATE DATABASE copied TEMPLATE origin') == 0 });
+
+my $locker = session($node, 'copied');
+my $rewriter = session($node, 'copied');
+ask($locker, 'BEGIN');
+ask($locker, 'LOCK TABLE dlock.locks IN SHARE ROW EXCLUSIVE MODE');
+ask($rewriter, "SELECT dlock_check('shared', 1)");
+$node->poll_query_until('postgres',
+	"SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock'", 1)
+  or die 'the reaper does not come';
+my $rewritten = background_answer($rewriter, 'VACUUM FULL dlock.locks;');
+$node->poll_query_until('postgres',
+	"SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'", 1)
+  or die 'VACUUM does not wait';
+ask($locker, 'COMMIT');
+$rewritten->();
+$node->poll_query_until('postgres',
+	"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'dlock reaper'", 0)
+  or die 'the reaper does not leave';
+is($node->safe_psql('copied', "SELECT dlock_acquire('shared', '1 h')"),
+	'', 'a place is known, although VACUUM FULL moved it during the first pass');
+end_session($locker, $rewriter);
+$node->safe_psql('postgres', "DROP DATABASE $_ WITH (FORCE)") foreach 'copied', 'origin';
+
+#
 # No free worker slot
 #
 
