@@ -64,7 +64,7 @@ add_text(Text *out, const DlockReply *reply)
 	{
 		const char *name = dlock_reply_get(reply, row, 0);
 		const char *status = dlock_reply_get(reply, row, 1);
-		const char *hint = dlock_reply_get(reply, row, 3);
+		const char *advice = dlock_reply_get(reply, row, 3);
 
 		if (row == 0)
 			text_format(out, "dlock %s: ", plugin_word(plugin_code(status)));
@@ -76,10 +76,10 @@ add_text(Text *out, const DlockReply *reply)
 		}
 		text_printable(out, dlock_reply_get(reply, row, 2));
 		text_add(out, "\n");
-		if (hint != NULL && strcmp(status, "ok") != 0)
+		if (advice != NULL && strcmp(status, "ok") != 0)
 		{
 			text_add(out, "         ");
-			text_printable(out, hint);
+			text_printable(out, advice);
 			text_add(out, "\n");
 		}
 	}
