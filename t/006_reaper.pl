@@ -330,10 +330,10 @@ $node->safe_psql('origin', "DELETE FROM dlock.locks WHERE key LIKE 'k%' AND key 
 wait_until('no reaper is in the database',
 	sub { $node->psql('postgres', 'CREATE DATABASE copied TEMPLATE origin') == 0 });
 
-my $locker = session($node, 'copied');
+my $table_locker = session($node, 'copied');
 my $rewriter = session($node, 'copied');
-ask($locker, 'BEGIN');
-ask($locker, 'LOCK TABLE dlock.locks IN SHARE ROW EXCLUSIVE MODE');
+ask($table_locker, 'BEGIN');
+ask($table_locker, 'LOCK TABLE dlock.locks IN SHARE ROW EXCLUSIVE MODE');
 ask($rewriter, "SELECT dlock_check('shared', 1)");
 $node->poll_query_until('postgres',
 	"SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock'", 1)
@@ -342,14 +342,14 @@ my $rewritten = background_answer($rewriter, 'VACUUM FULL dlock.locks;');
 $node->poll_query_until('postgres',
 	"SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'", 1)
   or die 'VACUUM does not wait';
-ask($locker, 'COMMIT');
+ask($table_locker, 'COMMIT');
 $rewritten->();
 $node->poll_query_until('postgres',
 	"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'dlock reaper'", 0)
   or die 'the reaper does not leave';
 is($node->safe_psql('copied', "SELECT dlock_acquire('shared', '1 h')"),
 	'', 'a place is known, although VACUUM FULL moved it during the first pass');
-end_session($locker, $rewriter);
+end_session($table_locker, $rewriter);
 $node->safe_psql('postgres', "DROP DATABASE $_ WITH (FORCE)") foreach 'copied', 'origin';
 
 #
