@@ -18,12 +18,13 @@
  * change was committed.  So a miss is believed only if no index entry of that
  * key can have been added meanwhile.  A process that adds an index entry holds
  * the partition lock exclusively, and counts the entry (places.c) before its
- * transaction can end.  So a lookup that must not miss one compares the counter
- * before and after.  If it has changed, the lookup looks again, in the end with
- * the partition lock held.  It does not hold that lock from the start, because
- * dead entries can make a lookup long, and a process that waits for the lock
- * cannot be cancelled.  A change that keeps to its page (HOT) adds no entry, and
- * is seen whole under the buffer's lock.
+ * transaction can end.  So a lookup that must not miss a row looks again with
+ * the partition lock held.  One that must not miss any of the places of a key
+ * compares the counter before and after; if that has changed, it looks again, in
+ * the end with the partition lock held.  It does not hold that lock from the
+ * start, because a key may have many places, and a process that waits for the
+ * lock cannot be cancelled.  A change that keeps to its page (HOT) adds no entry,
+ * and is seen whole under the buffer's lock.
  *
  * The places of a key are read through the index, all in one scan.  How many
  * dead ones that meets depends on VACUUM, and on old snapshots.
@@ -194,14 +195,10 @@ find_through_index(const DlockStore *store, const DlockKey *key, int64 slot,
 				   DlockFind how, Snapshot dirty, TransactionId *pending)
 {
 	Relation	index = index_open(store->index, store->lockmode);
-	DlockClaims claims;
-	HeapTuple	tuple;
+	HeapTuple	tuple = fetch_indexed(store, index, key, slot, how, dirty, pending);
 
-	dlock_places_read(key, &claims);
-	tuple = fetch_indexed(store, index, key, slot, how, dirty, pending);
 	if (tuple == NULL && !TransactionIdIsValid(*pending) &&
-		how != DLOCK_FIND_NEWEST &&
-		!dlock_places_unchanged(key, &claims, slot == DLOCK_HEAD, slot != DLOCK_HEAD))
+		how != DLOCK_FIND_NEWEST)
 	{
 		LWLock	   *partition = dlock_lwlock_partition(key->hash);
 

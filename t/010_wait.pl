@@ -133,7 +133,7 @@ until_sql($node, "SELECT position FROM dlock_waiters WHERE pid = $c->{pid}",
 	3, 'a newcomer stands behind');
 is($d->ask_it("SELECT dlock_acquire('$key', '1h', wait => '10ms')"),
 	'', 'and a short wait ends without it');
-is($now->ask_it("SELECT count(*) FROM dlock_locks WHERE key = '$key'"),
+is($now->ask_it("SELECT count(*) FROM dlock_locks WHERE key = '$key' AND state <> 'pending'"),
 	0, 'free, and nobody took it');
 is( $e->ask_it("SELECT dlock_acquire('$key', '1h', priority => 1) > $version"),
 	't',
@@ -261,7 +261,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 	is($now->ask_it("BEGIN; SELECT dlock_fence('$key', $version)"), '', 'fenced');
 	waits($a, "wait => '1h'");
 	isnt($b->ask_it("SELECT dlock_refresh('$key', $version, '1ms')"), '', 'shortened');
-	until_sql($node, "SELECT count(*) FROM dlock_locks WHERE key = '$key'",
+	until_sql($node, "SELECT count(*) FROM dlock_locks WHERE key = '$key' AND state <> 'pending'",
 		0, 'the time is up');
 	until_queue($node, $key, 'a', 'still waiting for the fence');
 	is($b->ask_it("SELECT dlock_acquire('$key')"), '', 'busy for a try');
@@ -277,7 +277,7 @@ $now->ask_it("BEGIN; SELECT dlock_fence('$key', $version)");
 is($b->ask_it("BEGIN; SELECT dlock_fence('$key', $version)"), '', 'fenced twice');
 waits($a, "wait => '1h'");
 isnt($c->ask_it("SELECT dlock_refresh('$key', $version, '1ms')"), '', 'shortened');
-until_sql($node, "SELECT count(*) FROM dlock_locks WHERE key = '$key'",
+until_sql($node, "SELECT count(*) FROM dlock_locks WHERE key = '$key' AND state <> 'pending'",
 	0, 'the time is up');
 until_queue($node, $key, 'a', 'it sleeps behind two fences');
 $now->ask_it('COMMIT');
