@@ -134,6 +134,9 @@ sub commands
 	like($run->(0, 'ls', '--waiters'), qr/^a +1 +exclusive +1 /m, 'ls of those who wait');
 	like($run->(0, 'top', '--once'), qr/^HOT KEY .*^a +1 /ms, 'top');
 	$run->(0, 'top', '--json');
+	like($run->(0, 'stats'), qr/^grants +\d/m, 'stats');
+	$commands{health}++;
+	cmp_ok((dlock('health', $env))[0], '<', 3, "$place->{name}: dlock health");
 	is($run->(0, 'release', 'a', $version), 'released', 'release');
 	my ($code, $next) = end_dlock($waiter);
 	is($code, 0, 'it is the turn of the one that waits');

@@ -81,8 +81,8 @@ static const struct
 	"waits took, and the keys that are contended most.\n"},
 	[CMD_HEALTH] = {"health", "[OPTION]...",
 		"check whether grants would survive a failover",
-		"Shows dlock_health().  The exit code is that of a Nagios plugin: 0 ok, 1 warning,\n"
-	"2 critical, 3 unknown, and the first line is the verdict.\n"},
+		"Shows dlock_health().  The exit code is that of a Nagios plugin: 0 ok,\n"
+	"1 warning, 2 critical, 3 unknown, and the first line is the verdict.\n"},
 };
 
 typedef struct
