@@ -461,18 +461,22 @@ extern dlock_status dlock_observe(dlock_handle *handle, const char *key,
  * Looking at keys
  */
 
-/* A row of the view dlock_locks.  There are several if several hold the key. */
+/*
+ * A row of the view dlock_locks.  There are several if several hold the key.  In
+ * a row that is pending, only key, state and using_pid are set.
+ */
 typedef struct dlock_info
 {
 	char	   *key;
-	int64_t		version;		/* 0: not yet granted */
+	int64_t		version;		/* 0: pending */
 	char	   *owner;			/* NULL: none, or not visible to us */
 	char	   *role;
 	char	   *value;			/* NULL: none, or not visible to us */
 
 	/*
-	 * "held", "preempting", "lapsed" (lazy, past its TTL), or "cooling"
-	 * (nobody's any more, but busy because of at_least or delay)
+	 * "held", "preempting", "lapsed" (lazy, past its TTL), "cooling"
+	 * (nobody's any more, but busy because of at_least or delay), or
+	 * "pending" (nobody's yet, but busy because of an open transaction)
 	 */
 	char	   *state;
 	int32_t		priority;
@@ -489,6 +493,8 @@ typedef struct dlock_info
 	int64_t		requestor_deadline_ms;	/* Unix time */
 	int64_t		requestor_left_ms;
 	int32_t		slots;			/* as in dlock_options */
+	int32_t		using_pid;		/* of an open transaction that uses it, or 0 */
+	int			hidden;			/* 1: we may not see owner and value */
 } dlock_info;
 
 /* A row of the view dlock_waiters. */
@@ -504,12 +510,13 @@ typedef struct dlock_waiter
 	int64_t		until_ms;		/* Unix time, 0: without limit */
 	int64_t		waited_ms;
 	int32_t		slots;			/* as in dlock_options */
+	int			hidden;			/* 1: we may not see its owner */
 } dlock_waiter;
 
 /*
  * DLOCK_OK: *info is to be freed.  Of several grants, it is the one with the
  * highest version that is held, as in dlock_watch(); dlock_get_infos() returns
- * all.  DLOCK_NOT_HELD: the key is free.
+ * all.  DLOCK_NOT_HELD: there is no grant; the key is free or pending.
  */
 extern dlock_status dlock_get_info(dlock_handle *handle, const char *key,
 								   int64_t timeout_ms, dlock_info **info,
@@ -517,18 +524,19 @@ extern dlock_status dlock_get_info(dlock_handle *handle, const char *key,
 extern void dlock_info_free(dlock_info *info);
 
 /*
- * All grants of a key, the oldest first.  *infos is an array of *n, to be freed
- * with dlock_list_free(); none if the key is free.
+ * All grants of a key, the oldest first, and then what is pending.  *infos is an
+ * array of *n, to be freed with dlock_list_free(); none if the key is free.
  */
 extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
 									int64_t timeout_ms, dlock_info **infos,
 									size_t *n, dlock_error *err);
 
 /*
- * All live grants whose key matches a LIKE pattern (NULL: all), ordered by key.
- * If limit is not 0, those of so many keys and of the keys that others wait for,
- * provided that the pattern is a prefix: only these are read.  *infos is an
- * array of *n, to be freed with dlock_list_free().
+ * The same of all keys that match a LIKE pattern (NULL: all), ordered by key.
+ * If limit is not 0, those of so many keys and of the keys that others wait for
+ * or have found busy (dlock_contended), provided that the pattern is a prefix:
+ * only these are read.  *infos is an array of *n, to be freed with
+ * dlock_list_free().
  */
 extern dlock_status dlock_list(dlock_handle *handle, const char *pattern,
 							   int64_t limit, int64_t timeout_ms,

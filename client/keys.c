@@ -30,10 +30,11 @@ ask(dlock_handle *handle, DlockCall *call, const char *sql, int nparams,
 }
 
 dlock_status
-dlock_read(dlock_handle *handle, const char *sql, DlockReply **reply, dlock_error *err)
+dlock_read(dlock_handle *handle, const char *sql, int64_t timeout_ms,
+		   DlockReply **reply, dlock_error *err)
 {
 	DlockCall	call;
-	dlock_status status = ask(handle, &call, sql, 0, NULL, -1, err);
+	dlock_status status = ask(handle, &call, sql, 0, NULL, timeout_ms, err);
 
 	*reply = call.reply;
 	return status;
@@ -102,6 +103,8 @@ fill_info(dlock_info *info, const DlockReply *reply, int row)
 	info->requestor_deadline_ms = dlock_reply_int(reply, row, 17);
 	info->requestor_left_ms = dlock_reply_int(reply, row, 18);
 	info->slots = dlock_reply_slots(reply, row, 19);
+	info->using_pid = (int32_t) dlock_reply_int(reply, row, 20);
+	info->hidden = dlock_reply_bool(reply, row, 21);
 	return ok;
 }
 
@@ -175,6 +178,15 @@ is_cooling(const dlock_info *info)
 	return strcmp(info->state, "cooling") == 0;
 }
 
+/* How many are grants.  What is pending comes after them. */
+static size_t
+count_grants(const dlock_info *infos, size_t n)
+{
+	while (n > 0 && infos[n - 1].version == 0)
+		n--;
+	return n;
+}
+
 /*
  * The grant with the highest version that is held, which is what dlock_watch()
  * sees; if none is held, the last one.  until: for as long as there is a server
@@ -186,6 +198,7 @@ info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
 {
 	dlock_info *found = NULL;
 	size_t		n = 0;
+	size_t		grants;
 	size_t		last = 0;
 	dlock_info	kept;
 	dlock_status status;
@@ -194,12 +207,13 @@ info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
 	status = infos_until(handle, key, timeout_ms, until, &found, &n, err);
 	if (status != DLOCK_OK)
 		return status;
-	if (n == 0)
+	grants = count_grants(found, n);
+	if (grants == 0)
 	{
-		dlock_list_free(found, 0);
-		return dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is free", key);
+		dlock_list_free(found, n);
+		return dlock_fail(err, DLOCK_NOT_HELD, "nobody holds lock \"%s\"", key);
 	}
-	for (size_t i = 1; i < n; i++)
+	for (size_t i = 1; i < grants; i++)
 		if (is_cooling(&found[last]) || !is_cooling(&found[i]))
 			last = i;
 	/* the caller frees one */
@@ -344,6 +358,7 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 		made[i].until_ms = dlock_reply_int(reply, row, 7);
 		made[i].waited_ms = dlock_reply_int(reply, row, 8);
 		made[i].slots = dlock_reply_slots(reply, row, 9);
+		made[i].hidden = dlock_reply_bool(reply, row, 10);
 	}
 	dlock_reply_free(call.reply);
 	if (!ok)

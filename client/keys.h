@@ -12,6 +12,7 @@
 #include "reply.h"
 
 extern dlock_status dlock_read(dlock_handle *handle, const char *sql,
-							   DlockReply **reply, dlock_error *err);
+							   int64_t timeout_ms, DlockReply **reply,
+							   dlock_error *err);
 
 #endif							/* DLOCK_KEYS_H */

@@ -183,37 +183,44 @@ const char	dlock_sql_orphans[] =
 
 /*
  * Looking: fill_info() and dlock_list_waiters() in keys.c know the columns by
- * number.  A key that an open transaction keeps busy has no version, and is not
- * a grant.
+ * number.  A key that an open transaction keeps busy has no version.  Whether we
+ * may see owner and value is decided as the server does it.
  */
+#define MAY_NOT_SEE(role) \
+"NOT (pg_catalog.pg_has_role(" role "::pg_catalog.oid, 'USAGE'" TEXT ")" \
+" OR pg_catalog.pg_has_role('pg_read_all_stats'::pg_catalog.name, 'USAGE'" TEXT "))"
+
 #define INFO_COLUMNS \
 "l.key, l.version, l.owner, l.role" TEXT ", l.value, l.state, l.priority, " \
 EPOCH_MS("l.acquired_at") ", " EPOCH_MS("l.refreshed_at") ", " EPOCH_MS("l.expires_at") ", " \
 EPOCH_MS("l.remaining") ", " EPOCH_MS("l.ttl") ", l.pid, l.requestor_priority IS NOT NULL, " \
 "l.requestor_owner, l.requestor_priority, " \
 EPOCH_MS("l.requestor_since") ", " EPOCH_MS("l.requestor_deadline") ", " \
-"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 "), l.slots"
+"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 "), l.slots, l.using_pid, " MAY_NOT_SEE("l.role")
 
-/* key; its grants, the oldest first */
+/* key; its grants, the oldest first, and then what is pending */
 const char	dlock_sql_info[] = "SELECT " INFO_COLUMNS
-" FROM @.dlock_get(key => $1" TEXT ") l WHERE l.version IS NOT NULL ORDER BY l.version";
+" FROM @.dlock_get(key => $1" TEXT ") l ORDER BY l.version, l.using_pid";
 
 /*
  * A pattern of LIKE or NULL, its prefix, the number of keys or NULL.  With a
- * number, those that are waited for come too.
+ * number, those that are waited for or contended come too.
  */
+#define PENDING_PID "(CASE WHEN l.version IS NULL THEN l.using_pid END)"
+
 const char	dlock_sql_list[] =
-"SELECT DISTINCT ON (l.key COLLATE pg_catalog.\"C\", l.version) " INFO_COLUMNS
+"SELECT DISTINCT ON (l.key COLLATE pg_catalog.\"C\", l.version, " PENDING_PID ") " INFO_COLUMNS
 " FROM (SELECT p.* FROM @.dlock_list(prefix => $2" TEXT ", after => NULL" TEXT ", max_keys => $3" INT4 ") p"
-" UNION ALL SELECT g.* FROM (SELECT DISTINCT w.key FROM @.dlock_waiters w WHERE $3" INT4 " IS NOT NULL) k,"
+" UNION ALL SELECT g.* FROM (SELECT w.key FROM @.dlock_waiters w WHERE $3" INT4 " IS NOT NULL"
+" UNION SELECT c.key FROM @.dlock_contended c WHERE $3" INT4 " IS NOT NULL) k,"
 " @.dlock_get(key => k.key) g) l"
-" WHERE l.version IS NOT NULL AND ($1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT ")"
-" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version";
+" WHERE $1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT
+" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version, " PENDING_PID;
 
 const char	dlock_sql_waiters[] =
 "SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "
 EPOCH_MS("w.since") ", " EPOCH_MS("w.until") ", "
-"GREATEST(" EPOCH_MS(NOW MINUS "w.since") ", 0" INT8 "), w.slots"
+"GREATEST(" EPOCH_MS(NOW MINUS "w.since") ", 0" INT8 "), w.slots, " MAY_NOT_SEE("w.role")
 " FROM @.dlock_waiters w WHERE $1" TEXT " IS NULL OR w.key" IS_LIKE "$1" TEXT
 " ORDER BY w.key COLLATE pg_catalog.\"C\", w.position NULLS LAST, w.since, w.pid LIMIT $2" INT8;
 

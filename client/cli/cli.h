@@ -179,12 +179,16 @@ extern int	run_health(const Options *options);
 typedef struct
 {
 	const char *key;
-	const dlock_info *grants;	/* the oldest first */
-	size_t		grant_count;	/* 0: free, or in an open transaction */
+	const dlock_info *grants;	/* the oldest first; then what is pending */
+	size_t		grant_count;	/* 0: free */
 	int			waiting;
 	int			watching;
 	int64_t		longest_wait;
-	double		changes;		/* top: new versions lately */
+
+	/* top: how contended it has been lately; all zero elsewhere */
+	int64_t		busy;
+	int64_t		waits;
+	int64_t		wait_time;
 } Entry;
 
 typedef struct
@@ -195,13 +199,22 @@ typedef struct
 	size_t		waiter_count;
 	Entry	   *entries;
 	size_t		count;
+	size_t		size;			/* of the array */
 } List;
 
 extern dlock_status list_get(dlock_handle *handle, const Options *options,
 							 int64_t max_keys, int64_t timeout, List *list,
 							 dlock_error *err);
+extern dlock_status list_get_one(dlock_handle *handle, const char *key,
+								 List *list, dlock_error *err);
+extern Entry *list_find(const List *list, const char *key);
+extern Entry *list_add(List *list, const char *key);
+extern void list_by_key(List *list);
+extern bool matches_pattern(const char *key, const char *glob);
 extern const dlock_info *shown_grant(const Entry *entry);
 extern bool is_cooling(const dlock_info *info);
+extern bool is_pending(const dlock_info *info);
+extern const char *shown_text(const char *text, int hidden);
 extern size_t holder_count(const Entry *entry);
 extern const char *entry_state(const Entry *entry);
 extern const char *entry_role(const Entry *entry);

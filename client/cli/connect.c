@@ -183,6 +183,12 @@ text_holder(Text *line, const char *key, bool name_it, const dlock_info *infos, 
 		text_format(line, "\"%s\"", key);
 	else
 		text_add(line, "It");
+	if (is_pending(info))
+	{
+		text_format(line, " is held by nobody, but an open transaction of process %d keeps it busy.",
+					(int) info->using_pid);
+		return;
+	}
 	if (is_cooling(info))
 	{
 		text_format(line, " is held by nobody, but stays busy after version %lld for ",

@@ -15,9 +15,33 @@ is_cooling(const dlock_info *info)
 	return strcmp(info->state, "cooling") == 0;
 }
 
+/* Nobody's yet: an open transaction keeps the key busy. */
+bool
+is_pending(const dlock_info *info)
+{
+	return info->version == 0;
+}
+
+/* The grants come first, and then what is pending. */
+static size_t
+granted_count(const Entry *entry)
+{
+	size_t		count = entry->grant_count;
+
+	while (count > 0 && is_pending(&entry->grants[count - 1]))
+		count--;
+	return count;
+}
+
+static bool
+is_held(const dlock_info *info)
+{
+	return !is_cooling(info) && !is_pending(info);
+}
+
 /*
  * The grant that stands for the key: the newest that somebody holds, else the
- * newest.  NULL: there is none.
+ * newest, else what is pending.  NULL: there is none.
  */
 const dlock_info *
 shown_grant(const Entry *entry)
@@ -25,10 +49,10 @@ shown_grant(const Entry *entry)
 	const dlock_info *shown = NULL;
 	size_t		i;
 
-	for (i = 0; i < entry->grant_count; i++)
+	for (i = 0; i < granted_count(entry); i++)
 		if (shown == NULL || is_cooling(shown) || !is_cooling(&entry->grants[i]))
 			shown = &entry->grants[i];
-	return shown;
+	return shown == NULL && entry->grant_count > 0 ? entry->grants : shown;
 }
 
 /* Grants that somebody holds. */
@@ -39,7 +63,7 @@ holder_count(const Entry *entry)
 	size_t		i;
 
 	for (i = 0; i < entry->grant_count; i++)
-		count += !is_cooling(&entry->grants[i]);
+		count += is_held(&entry->grants[i]);
 	return count;
 }
 
@@ -47,7 +71,7 @@ holder_count(const Entry *entry)
 const char *
 entry_state(const Entry *entry)
 {
-	static const char *const states[] = {"preempting", "held", "lapsed", "cooling"};
+	static const char *const states[] = {"preempting", "held", "lapsed", "cooling", "pending"};
 	size_t		state;
 	size_t		i;
 
@@ -55,7 +79,6 @@ entry_state(const Entry *entry)
 		for (i = 0; i < entry->grant_count; i++)
 			if (strcmp(entry->grants[i].state, states[state]) == 0)
 				return states[state];
-	/* without a visible grant, an open transaction may be using it */
 	return entry->grant_count > 0 ? entry->grants[0].state : "not held";
 }
 
@@ -64,6 +87,8 @@ state_colour(const char *state)
 {
 	if (strcmp(state, "preempting") == 0)
 		return YELLOW;
+	if (strcmp(state, "pending") == 0)
+		return RED;
 	return strcmp(state, "lapsed") == 0 || strcmp(state, "cooling") == 0 ? DIM : PLAIN;
 }
 
@@ -77,33 +102,50 @@ common(const char *a, const char *b)
 const char *
 entry_role(const Entry *entry)
 {
-	const char *role = entry->grant_count > 0 ? entry->grants[0].role : NULL;
+	const char *role = granted_count(entry) > 0 ? entry->grants[0].role : NULL;
 	size_t		i;
 
-	for (i = 1; i < entry->grant_count; i++)
+	for (i = 1; i < granted_count(entry); i++)
 		role = common(role, entry->grants[i].role);
 	return role;
+}
+
+/* What is not ours to see is not the same as nothing. */
+const char *
+shown_text(const char *text, int hidden)
+{
+	return hidden ? "(hidden)" : text;
 }
 
 const char *
 entry_owner(const Entry *entry)
 {
-	const char *owner = entry->grant_count > 0 ? entry->grants[0].owner : NULL;
+	const char *owner = NULL;
 	size_t		i;
 
-	for (i = 1; i < entry->grant_count; i++)
-		owner = common(owner, entry->grants[i].owner);
+	for (i = 0; i < granted_count(entry); i++)
+	{
+		const dlock_info *info = &entry->grants[i];
+		const char *this = shown_text(info->owner, info->hidden);
+
+		owner = i == 0 ? this : common(owner, this);
+	}
 	return owner;
 }
 
 const char *
 entry_value(const Entry *entry)
 {
-	const char *value = entry->grant_count > 0 ? entry->grants[0].value : NULL;
+	const char *value = NULL;
 	size_t		i;
 
-	for (i = 1; i < entry->grant_count; i++)
-		value = common(value, entry->grants[i].value);
+	for (i = 0; i < granted_count(entry); i++)
+	{
+		const dlock_info *info = &entry->grants[i];
+		const char *this = shown_text(info->value, info->hidden);
+
+		value = i == 0 ? this : common(value, this);
+	}
 	return value;
 }
 
@@ -111,11 +153,11 @@ entry_value(const Entry *entry)
 static const dlock_info *
 next_to_expire(const Entry *entry)
 {
-	const dlock_info *next = entry->grant_count > 0 ? &entry->grants[0] : NULL;
+	const dlock_info *next = NULL;
 	size_t		i;
 
-	for (i = 1; i < entry->grant_count; i++)
-		if (entry->grants[i].remaining_ms < next->remaining_ms)
+	for (i = 0; i < granted_count(entry); i++)
+		if (next == NULL || entry->grants[i].remaining_ms < next->remaining_ms)
 			next = &entry->grants[i];
 	return next;
 }
@@ -124,7 +166,9 @@ next_to_expire(const Entry *entry)
 int64_t
 entry_remaining(const Entry *entry)
 {
-	return entry->grant_count > 0 ? next_to_expire(entry)->remaining_ms : -1;
+	const dlock_info *next = next_to_expire(entry);
+
+	return next != NULL ? next->remaining_ms : -1;
 }
 
 /* A lock that is renewed every third of its TTL always has more than half. */
@@ -143,7 +187,9 @@ remaining_colour(const dlock_info *info)
 Colour
 entry_colour(const Entry *entry)
 {
-	return entry->grant_count > 0 ? remaining_colour(next_to_expire(entry)) : PLAIN;
+	const dlock_info *next = next_to_expire(entry);
+
+	return next != NULL ? remaining_colour(next) : PLAIN;
 }
 
 /*
@@ -155,7 +201,7 @@ held_for(const dlock_info *info)
 {
 	int64_t		now = info->expires_at_ms - info->remaining_ms;
 
-	if (is_cooling(info) || strcmp(info->state, "lapsed") == 0)
+	if (!is_held(info) || strcmp(info->state, "lapsed") == 0)
 		return -1;
 	return now > info->acquired_at_ms ? now - info->acquired_at_ms : 0;
 }
@@ -181,7 +227,7 @@ text_holders(Text *to, const Entry *entry)
 	bool		shared = false;
 	size_t		i;
 
-	for (i = 0; i < entry->grant_count; i++)
+	for (i = 0; i < granted_count(entry); i++)
 	{
 		if (entry->grants[i].slots > most)
 			most = entry->grants[i].slots;
@@ -216,13 +262,38 @@ json_slots(Text *json, int32_t slots)
 		json_number(json, "slots", slots == DLOCK_EXCLUSIVE ? 1 : slots);
 }
 
+/* 0: there is none. */
+static void
+json_pid(Text *json, const char *name, int32_t pid)
+{
+	if (pid != 0)
+		json_number(json, name, pid);
+	else
+		json_null(json, name);
+}
+
+/* An open transaction, of which nothing else is known. */
+static void
+json_pending(Text *json, const dlock_info *info)
+{
+	json_null(json, "version");
+	json_string(json, "state", info->state);
+	json_pid(json, "using_pid", info->using_pid);
+}
+
 void
 json_grant(Text *json, const dlock_info *info)
 {
+	if (is_pending(info))
+	{
+		json_pending(json, info);
+		return;
+	}
 	json_number(json, "version", info->version);
 	json_string(json, "role", info->role);
 	json_string(json, "owner", info->owner);
 	json_string(json, "value", info->value);
+	json_bool(json, "hidden", info->hidden);
 	json_string(json, "state", info->state);
 	json_slots(json, info->slots);
 	json_number(json, "priority", info->priority);
@@ -231,10 +302,8 @@ json_grant(Text *json, const dlock_info *info)
 	json_time(json, "expires_at", info->expires_at_ms);
 	json_seconds(json, "remaining", info->remaining_ms);
 	json_seconds(json, "ttl", info->ttl_ms);
-	if (info->pid != 0)
-		json_number(json, "pid", info->pid);
-	else
-		json_null(json, "pid");
+	json_pid(json, "pid", info->pid);
+	json_pid(json, "using_pid", info->using_pid);
 	if (info->has_requestor)
 	{
 		json_open(json, "requestor", '{');
@@ -279,6 +348,7 @@ json_waiter(Text *json, const dlock_waiter *waiter)
 	json_string(json, "key", waiter->key);
 	json_number(json, "pid", waiter->pid);
 	json_string(json, "owner", waiter->owner);
+	json_bool(json, "hidden", waiter->hidden);
 	json_bool(json, "watches", waiter->watches);
 	if (waiter->watches)
 	{

@@ -2,232 +2,85 @@
  * frame.c
  *	  What dlock top shows: one frame of it.
  */
-#include "cli.h"
 #include "top.h"
 
 #include <string.h>
-#include <time.h>
 
 #define HOT_KEYS 5
 #define BAR_WIDTH 10
 
-static void
-add_colour(const Top *top, Text *out, Colour colour)
+/* Is anybody waiting for it, or has been or found it busy lately? */
+static bool
+is_hot(const Entry *entry)
 {
-	if (top->coloured)
-		text_add(out, colour_code(colour));
+	return entry->waiting > 0 || entry->busy + entry->waits > 0;
+}
+
+/* Sorts them to the front. */
+static size_t
+count_hot(List *list)
+{
+	size_t		count = 0;
+
+	list_sort(list, "waiters");
+	while (count < list->count && is_hot(&list->entries[count]))
+		count++;
+	return count;
+}
+
+static void
+add_hot_key(Table *table, const Entry *entry)
+{
+	Text		holders = {0};
+
+	table_cell(table, CYAN, entry->key);
+	table_number(table, entry->waiting > 0 ? YELLOW : PLAIN, entry->waiting);
+	table_duration(table, PLAIN, entry->waiting > 0 ? entry->longest_wait : -1);
+	table_number(table, PLAIN, entry->busy);
+	table_number(table, PLAIN, entry->waits);
+	table_duration(table, PLAIN, entry->wait_time);
+	text_holders(&holders, entry);
+	table_cell(table, PLAIN, holders.data);
+	text_free(&holders);
+	table_cell(table, PLAIN, entry_owner(entry));
 }
 
 /*
- * A line of several parts.  If there is no room for all of them, those of the
- * highest rank are left out; rank 0 always stays.
+ * The hot keys from first up to, but not including, last.  Their counts are of
+ * the last minute, or without a look before this one, since the reset.
  */
 static void
-add_parts(const Top *top, Text *out, Text *parts, const int *ranks, int count,
-		  Colour colour)
+add_hot_keys(Top *top, Text *out, const List *list, size_t first, size_t last)
 {
-	int			used;
-	int			i;
-
-	for (;;)
-	{
-		int			last = 0;
-
-		used = 0;
-		for (i = 0; i < count; i++)
-		{
-			if (parts[i].data == NULL)
-				continue;
-			used += shown_width(parts[i].data);
-			if (ranks[i] > ranks[last])
-				last = i;
-		}
-		if (top->width == 0 || used <= top->width || ranks[last] == 0)
-			break;
-		text_free(&parts[last]);
-	}
-	add_colour(top, out, colour);
-	for (i = 0; i < count; i++)
-	{
-		if (parts[i].data != NULL)
-			text_add(out, parts[i].data);
-		text_free(&parts[i]);
-		if (colour != REVERSE && i == 0)
-			add_colour(top, out, PLAIN);
-	}
-	/* the bar extends over the whole width */
-	if (colour == REVERSE && top->live && used < top->width)
-		text_format(out, "%*s", top->width - used, "");
-	if (colour == REVERSE)
-		add_colour(top, out, PLAIN);
-	text_add(out, "\n");
-}
-
-static void
-add_title(const Top *top, Text *out)
-{
-	static const int ranks[4] = {0, 1, 2, 3};
-	Text		parts[4] = {{0}};
-	time_t		now = time(NULL);
-	struct tm	tm;
-	char		clock[16];
-
-	strftime(clock, sizeof(clock), "%H:%M:%S", localtime_r(&now, &tm));
-	text_add(&parts[0], " dlock top");
-	text_format(&parts[1], "  %s", clock);
-	text_format(&parts[2], "  order: %s", top->options.sort);
-	if (top->live)
-	{
-		text_add(&parts[3], "  every ");
-		text_duration(&parts[3], top->options.interval);
-	}
-	add_parts(top, out, parts, ranks, 4, REVERSE);
-}
-
-static void
-add_summary(const Top *top, Text *out, const List *list)
-{
-	static const int ranks[6] = {0, 5, 1, 4, 2, 3};
-	Text		parts[6] = {{0}};
-	size_t		i;
-	uint64_t	held = 0;
-	uint64_t	preempting = 0;
-	uint64_t	lapsed = 0;
-	uint64_t	waiting = 0;
-	uint64_t	watching = 0;
-	int64_t		longest = 0;
-	int64_t		next = -1;
-
-	for (i = 0; i < list->count; i++)
-	{
-		const Entry *entry = &list->entries[i];
-
-		waiting += (uint64_t) entry->waiting;
-		watching += (uint64_t) entry->watching;
-		if (entry->longest_wait > longest)
-			longest = entry->longest_wait;
-	}
-	for (i = 0; i < list->info_count; i++)
-	{
-		const dlock_info *info = &list->infos[i];
-
-		if (is_cooling(info))
-			continue;
-		held++;
-		if (strcmp(info->state, "lapsed") == 0)
-		{
-			lapsed++;
-			continue;
-		}
-		if (strcmp(info->state, "preempting") == 0)
-			preempting++;
-		if (next < 0 || info->remaining_ms < next)
-			next = info->remaining_ms;
-	}
-	text_count(&parts[0], held);
-	text_add(&parts[0], " held");
-	if (preempting > 0)
-	{
-		text_add(&parts[1], " (");
-		text_count(&parts[1], preempting);
-		text_add(&parts[1], " asked to yield)");
-	}
-	if (lapsed > 0)
-	{
-		text_add(&parts[1], ", ");
-		text_count(&parts[1], lapsed);
-		text_add(&parts[1], " of them lapsed");
-	}
-	if (held < list->info_count)
-	{
-		text_add(&parts[1], ", ");
-		text_count(&parts[1], list->info_count - held);
-		text_add(&parts[1], " cooling");
-	}
-	text_add(&parts[2], ", ");
-	text_count(&parts[2], waiting);
-	text_add(&parts[2], " waiting");
-	if (waiting > 0)
-	{
-		text_add(&parts[3], " (the longest for ");
-		text_duration(&parts[3], longest);
-		text_add(&parts[3], ")");
-	}
-	text_add(&parts[4], ", ");
-	text_count(&parts[4], watching);
-	text_add(&parts[4], " watching");
-	if (next >= 0)
-	{
-		text_add(&parts[5], ", next expiry in ");
-		text_duration(&parts[5], next);
-	}
-	add_parts(top, out, parts, ranks, 6, BOLD);
-}
-
-/* The position in the list, and the keys to move in it. */
-static void
-add_status(const Top *top, Text *out, size_t total)
-{
-	static const int ranks[7] = {0, 1, 2, 6, 3, 4, 5};
-	Text		parts[7] = {{0}};
-	size_t		last = top->first + top->page;
-
-	if (last > total)
-		last = total;
-	text_add(&parts[0], " ");
-	text_count(&parts[0], total > 0 ? top->first + 1 : 0);
-	text_add(&parts[0], "-");
-	text_count(&parts[0], last);
-	text_add(&parts[0], " of ");
-	text_count(&parts[0], total);
-	text_add(&parts[1], "   q quit");
-	text_format(&parts[2], "   %s",
-				locale_is_utf8() ? "\xe2\x86\x91\xe2\x86\x93" : "j k");
-	text_add(&parts[3], " PgUp PgDn Home End");
-	text_add(&parts[4], " scroll");
-	text_add(&parts[5], "   s order");
-	text_add(&parts[6], "   +/- interval");
-	add_parts(top, out, parts, ranks, 7, REVERSE);
-}
-
-/* At most so many keys.  Returns the number of lines. */
-static int
-add_hot_keys(Top *top, Text *out, List *list, int most)
-{
-	static const Column columns[HOT_COLUMNS] = {
+	static const Column lately[HOT_COLUMNS] = {
 		{"HOT KEY", false, 12, 0},
-		{"WAITING", true, 0, 1},
-		{"LONGEST", true, 0, 2},
-		{"CHANGES/MIN", true, 0, 3},
+		{"WAITING", true, 0, 2},
+		{"LONGEST", true, 0, 4},
+		{"BUSY/MIN", true, 0, 1},
+		{"WAITS/MIN", true, 0, 3},
+		{"WAITED/MIN", true, 0, 5},
+		{"HOLDERS", false, 0, 7},
+		{"OWNER", false, 6, 6},
 	};
-	Table	   *table = table_new(columns, HOT_COLUMNS);
+	static const Column ever[HOT_COLUMNS] = {
+		{"HOT KEY", false, 12, 0},
+		{"WAITING", true, 0, 2},
+		{"LONGEST", true, 0, 4},
+		{"BUSY", true, 0, 1},
+		{"WAITS", true, 0, 3},
+		{"WAITED", true, 0, 5},
+		{"HOLDERS", false, 0, 7},
+		{"OWNER", false, 6, 6},
+	};
+	Table	   *table = table_new(looks_before(&top->looks) != NULL ? lately : ever,
+								  HOT_COLUMNS);
 	size_t		i;
-	int			lines = 0;
 
-	list_sort(list, "waiters");
-	for (i = 0; i < list->count && table_rows(table) < most; i++)
-	{
-		const Entry *entry = &list->entries[i];
-
-		if (entry->waiting == 0 && entry->changes < 0.5)
-			continue;
-		table_cell(table, CYAN, entry->key);
-		table_number(table, entry->waiting > 0 ? YELLOW : PLAIN, entry->waiting);
-		if (entry->waiting > 0)
-			table_duration(table, PLAIN, entry->longest_wait);
-		else
-			table_cell(table, PLAIN, NULL);
-		table_number(table, PLAIN, (int64_t) (entry->changes + 0.5));
-	}
-	if (table_rows(table) > 0)
-	{
-		text_add(out, "\n");
-		table_text(table, out, top->width, top->live ? top->hot_widths : NULL,
-				   top->coloured);
-		lines = table_rows(table) + 2;
-	}
+	for (i = first; i < last; i++)
+		add_hot_key(table, &list->entries[i]);
+	table_text(table, out, top->width, top->live ? top->hot_widths : NULL,
+			   top->coloured);
 	table_free(table);
-	return lines;
 }
 
 static void
@@ -252,6 +105,8 @@ add_lock(Table *table, const Entry *entry)
 	Text		holders = {0};
 
 	table_cell(table, CYAN, entry->key);
+	if (info != NULL && is_pending(info))
+		info = NULL;
 	if (info != NULL)
 	{
 		const char *state = entry_state(entry);
@@ -272,7 +127,7 @@ add_lock(Table *table, const Entry *entry)
 	else
 	{
 		table_cell(table, PLAIN, NULL);
-		table_cell(table, DIM, "not held");
+		table_cell(table, entry->grant_count > 0 ? RED : DIM, entry_state(entry));
 		table_cell(table, PLAIN, NULL);
 		table_cell(table, PLAIN, NULL);
 	}
@@ -317,62 +172,89 @@ add_locks(Top *top, Text *out, const List *list, size_t first, size_t last)
 }
 
 /*
+ * The lines above the table.  A low screen has fewer of them.  Returns how many.
+ */
+static int
+add_heading(const Top *top, Text *out, const List *list, int most)
+{
+	int			lines = 1;
+
+	add_summary(top, out, list);
+	if (most > lines++)
+		add_rates(top, out);
+	if (most > lines++)
+		add_waits(top, out);
+	if (most > lines++)
+		add_events(top, out);
+	return lines < most ? lines : most;
+}
+
+/* Keep the position in range.  Returns the end of what is shown. */
+static size_t
+find_page(Top *top, int used, size_t total)
+{
+	top->page = top->height > used ? (size_t) (top->height - used) : 1;
+	if (top->first + top->page > total)
+		top->first = total > top->page ? total - top->page : 0;
+	return top->first + top->page < total ? top->first + top->page : total;
+}
+
+/*
  * Everything that fits on the screen, with the status in the last line.  A low
- * screen has neither gaps nor hot keys.
+ * screen has neither gaps nor hot keys beside the locks.
  */
 static void
 add_screen(Top *top, Text *out, List *list, size_t total)
 {
-	bool		low = top->height < 10;
-	int			used = low ? 4 : 5; /* title, summary, gap, heading, status */
+	size_t		hot = count_hot(list);
+	int			used = 3;		/* title, the table's heading, status */
 	size_t		last;
 
-	add_summary(top, out, list);
-	if (!low)
+	used += add_heading(top, out, list, top->height < 10 ? 1 : top->height < 16 ? 2 : 4);
+	if (top->height >= 10)
 	{
-		int			most = (top->height - 7) / 3;
-
-		used += add_hot_keys(top, out, list, most < HOT_KEYS ? most : HOT_KEYS);
 		text_add(out, "\n");
+		used++;
 	}
-	list_sort(list, top->options.sort);
-	top->page = top->height > used ? (size_t) (top->height - used) : 1;
-	if (top->first + top->page > total)
-		top->first = total > top->page ? total - top->page : 0;
-	last = top->first + top->page < total ? top->first + top->page : total;
-	add_locks(top, out, list, top->first, last);
+	if (top->hot)
+	{
+		total = hot < total ? hot : total;
+		last = find_page(top, used, total);
+		add_hot_keys(top, out, list, top->first, last);
+	}
+	else
+	{
+		if (top->height >= 20 && hot > 0)
+		{
+			size_t		most = (size_t) top->height / 6;
+
+			if (most > HOT_KEYS)
+				most = HOT_KEYS;
+			add_hot_keys(top, out, list, 0, hot < most ? hot : most);
+			text_add(out, "\n");
+			used += (int) (hot < most ? hot : most) + 2;
+		}
+		list_sort(list, top->options.sort);
+		last = find_page(top, used, total);
+		add_locks(top, out, list, top->first, last);
+	}
 	for (; last < top->first + top->page; last++)
 		text_add(out, "\n");
 	add_status(top, out, total);
 }
 
-void
-make_frame(Top *top, Text *out, List *list, const dlock_error *err)
+/* A frame that is not for a screen. */
+static void
+add_page(Top *top, Text *out, List *list, size_t total)
 {
-	size_t		total = list->count;
+	size_t		hot = count_hot(list);
 
-	add_title(top, out);
-	if (err != NULL)
+	(void) add_heading(top, out, list, 4);
+	if (hot > 0)
 	{
-		Text		message = {0};
-
-		text_message(&message, err->message);
-		add_colour(top, out, RED);
-		text_wrapped(out, message.data, 0, 0, top->width);
-		add_colour(top, out, PLAIN);
 		text_add(out, "\n");
-		text_free(&message);
-		return;
+		add_hot_keys(top, out, list, 0, hot < HOT_KEYS ? hot : HOT_KEYS);
 	}
-	if (top->options.limit > 0 && (size_t) top->options.limit < total)
-		total = (size_t) top->options.limit;
-	if (top->live)
-	{
-		add_screen(top, out, list, total);
-		return;
-	}
-	add_summary(top, out, list);
-	add_hot_keys(top, out, list, HOT_KEYS);
 	text_add(out, "\n");
 	list_sort(list, top->options.sort);
 	add_locks(top, out, list, 0, total);
@@ -384,8 +266,41 @@ make_frame(Top *top, Text *out, List *list, const dlock_error *err)
 	}
 }
 
+static void
+add_error(const Top *top, Text *out, const dlock_error *err)
+{
+	Text		message = {0};
+
+	text_message(&message, err->message);
+	add_colour(top, out, RED);
+	text_wrapped(out, message.data, 0, 0, top->width);
+	add_colour(top, out, PLAIN);
+	text_add(out, "\n");
+	text_free(&message);
+	if (top->asking)
+		add_status(top, out, 0);
+}
+
 void
-json_frame(Text *json, const List *list)
+make_frame(Top *top, Text *out, List *list, const dlock_error *err)
+{
+	size_t		total = list->count;
+
+	if (top->options.limit > 0 && (size_t) top->options.limit < total)
+		total = (size_t) top->options.limit;
+	add_title(top, out);
+	if (top->help)
+		add_help(top, out);
+	else if (err != NULL)
+		add_error(top, out, err);
+	else if (top->live)
+		add_screen(top, out, list, total);
+	else
+		add_page(top, out, list, total);
+}
+
+void
+json_frame(const Top *top, Text *json, const List *list)
 {
 	int64_t		held = 0;
 	size_t		i;
@@ -406,6 +321,9 @@ json_frame(Text *json, const List *list)
 	for (i = 0; i < list->waiter_count; i++)
 		json_waiter(json, &list->waiters[i]);
 	json_close(json, ']');
+	json_open(json, "stats", '{');
+	json_numbers(json, looks_now(&top->looks), MAX_CONTENDED);
+	json_close(json, '}');
 	json_close(json, '}');
 	text_add(json, "\n");
 }

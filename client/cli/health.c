@@ -123,7 +123,7 @@ run_health(const Options *options)
 	Text		out = {0};
 	int			code;
 
-	if (dlock_read(handle, dlock_sql_health, &reply, &err) != DLOCK_OK)
+	if (dlock_read(handle, dlock_sql_health, -1, &reply, &err) != DLOCK_OK)
 	{
 		dlock_close(handle);
 		return unknown(options, &err);

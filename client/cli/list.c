@@ -33,6 +33,65 @@ like_pattern(const char *glob)
 	return text_take(&like);
 }
 
+/* A pattern of LIKE that matches only this text. */
+static char *
+like_literal(const char *text)
+{
+	Text		like = {0};
+
+	text_clear(&like);
+	for (; *text != '\0'; text++)
+	{
+		if (strchr("%_\\", *text) != NULL)
+			text_add(&like, "\\");
+		text_add_bytes(&like, text, 1);
+	}
+	return text_take(&like);
+}
+
+/* Does the key match a shell pattern?  NULL: any does. */
+bool
+matches_pattern(const char *key, const char *glob)
+{
+	const char *retry_glob = NULL;
+	const char *retry_key = NULL;
+
+	if (glob == NULL)
+		return true;
+	while (*key != '\0')
+	{
+		uint32_t	character;
+		bool		escaped = *glob == '\\' && glob[1] != '\0';
+
+		if (*glob == '*')
+		{
+			retry_glob = ++glob;
+			retry_key = key;
+		}
+		else if (*glob == '?')
+		{
+			glob++;
+			key += utf8_character(key, &character);
+		}
+		else if (glob[escaped] == *key)
+		{
+			glob += 1 + escaped;
+			key++;
+		}
+		else if (retry_glob != NULL)
+		{
+			/* the last star stands for one byte more */
+			glob = retry_glob;
+			key = ++retry_key;
+		}
+		else
+			return false;
+	}
+	while (*glob == '*')
+		glob++;
+	return *glob == '\0';
+}
+
 static int
 by_key(const void *a, const void *b)
 {
@@ -42,10 +101,21 @@ by_key(const void *a, const void *b)
 static int
 by_remaining(const void *a, const void *b)
 {
-	int64_t		x = entry_remaining(a);
-	int64_t		y = entry_remaining(b);
+	/* -1 is the highest number: what does not expire comes last */
+	uint64_t	x = (uint64_t) entry_remaining(a);
+	uint64_t	y = (uint64_t) entry_remaining(b);
 
 	return x != y ? (x < y ? -1 : 1) : by_key(a, b);
+}
+
+/* The most contended first. */
+static int
+by_busy(const void *a, const void *b)
+{
+	int64_t		x = ((const Entry *) a)->busy + ((const Entry *) a)->waits;
+	int64_t		y = ((const Entry *) b)->busy + ((const Entry *) b)->waits;
+
+	return x != y ? (x > y ? -1 : 1) : by_remaining(a, b);
 }
 
 static int
@@ -56,9 +126,7 @@ by_waiters(const void *a, const void *b)
 
 	if (x->waiting != y->waiting)
 		return x->waiting > y->waiting ? -1 : 1;
-	if (x->changes != y->changes)
-		return x->changes > y->changes ? -1 : 1;
-	return by_remaining(a, b);
+	return by_busy(a, b);
 }
 
 /* When the first of its grants was won. */
@@ -69,7 +137,7 @@ held_since(const Entry *entry)
 	size_t		i;
 
 	for (i = 0; i < entry->grant_count; i++)
-		if (entry->grants[i].acquired_at_ms < since)
+		if (!is_pending(&entry->grants[i]) && entry->grants[i].acquired_at_ms < since)
 			since = entry->grants[i].acquired_at_ms;
 	return since;
 }
@@ -92,7 +160,41 @@ list_sort(List *list, const char *by)
 	qsort(list->entries, list->count, sizeof(Entry),
 		  strcmp(by, "remaining") == 0 ? by_remaining :
 		  strcmp(by, "waiters") == 0 ? by_waiters :
+		  strcmp(by, "busy") == 0 ? by_busy :
 		  strcmp(by, "held") == 0 ? by_held : by_key);
+}
+
+void
+list_by_key(List *list)
+{
+	list_sort(list, "key");
+}
+
+/* The list is in the order of the keys.  NULL: there is none. */
+Entry *
+list_find(const List *list, const char *key)
+{
+	Entry		sought = {.key = key};
+
+	return list->count == 0 ? NULL :
+		bsearch(&sought, list->entries, list->count, sizeof(Entry), by_key);
+}
+
+/* At the end; the key must live as long as the list. */
+Entry *
+list_add(List *list, const char *key)
+{
+	Entry	   *entry;
+
+	if (list->count == list->size)
+	{
+		list->size = list->size * 2 + 64;
+		list->entries = reallocate(list->entries, list->size * sizeof(Entry));
+	}
+	entry = &list->entries[list->count++];
+	memset(entry, 0, sizeof(*entry));
+	entry->key = key;
+	return entry;
 }
 
 /* The grants come by key, so those of one key are neighbours. */
@@ -104,62 +206,60 @@ group_grants(List *list)
 	for (i = 0; i < list->info_count; i++)
 	{
 		const dlock_info *info = &list->infos[i];
-		Entry	   *entry = &list->entries[list->count];
 
-		if (i > 0 && strcmp(info->key, info[-1].key) == 0)
-			entry[-1].grant_count++;
-		else
-		{
-			entry->key = info->key;
-			entry->grants = info;
-			entry->grant_count = 1;
-			list->count++;
-		}
+		if (i == 0 || strcmp(info->key, info[-1].key) != 0)
+			list_add(list, info->key)->grants = info;
+		list->entries[list->count - 1].grant_count++;
 	}
-	if (list->count > 1)
-		qsort(list->entries, list->count, sizeof(Entry), by_key);
+	list_by_key(list);
 }
 
-/* An entry for each key that has grants, waiters or both. */
+static void
+count_waiter(Entry *entry, const dlock_waiter *waiter)
+{
+	if (waiter->watches)
+		entry->watching++;
+	else
+	{
+		entry->waiting++;
+		if (waiter->waited_ms > entry->longest_wait)
+			entry->longest_wait = waiter->waited_ms;
+	}
+}
+
+/*
+ * An entry for each key that has grants, waiters or both, in the order of the
+ * keys.  Waiters come by key, too.
+ */
 static void
 merge(List *list)
 {
+	List		waited = {0};
 	size_t		i;
-	size_t		grants;
 
-	list->entries = allocate((list->info_count + list->waiter_count + 1) *
-							 sizeof(Entry));
 	group_grants(list);
-	grants = list->count;
 	for (i = 0; i < list->waiter_count; i++)
 	{
 		const dlock_waiter *waiter = &list->waiters[i];
-		Entry		sought = {.key = waiter->key};
-		Entry	   *entry = NULL;
+		Entry	   *entry = list_find(list, waiter->key);
 
-		if (grants > 0)
-			entry = bsearch(&sought, list->entries, grants, sizeof(Entry),
-							by_key);
-		if (entry == NULL && list->count > grants &&
-			strcmp(list->entries[list->count - 1].key, waiter->key) == 0)
-			entry = &list->entries[list->count - 1];
+		if (entry == NULL && waited.count > 0 &&
+			strcmp(waited.entries[waited.count - 1].key, waiter->key) == 0)
+			entry = &waited.entries[waited.count - 1];
 		if (entry == NULL)
-		{
-			entry = &list->entries[list->count++];
-			entry->key = waiter->key;
-		}
-		if (waiter->watches)
-			entry->watching++;
-		else
-		{
-			entry->waiting++;
-			if (waiter->waited_ms > entry->longest_wait)
-				entry->longest_wait = waiter->waited_ms;
-		}
+			entry = list_add(&waited, waiter->key);
+		count_waiter(entry, waiter);
 	}
+	for (i = 0; i < waited.count; i++)
+		*list_add(list, waited.entries[i].key) = waited.entries[i];
+	free(waited.entries);
+	list_by_key(list);
 }
 
-/* max_keys: of so many keys, and of those that are waited for; 0: of all. */
+/*
+ * max_keys: of so many keys, and of those that are waited for or contended; 0: of
+ * all.
+ */
 dlock_status
 list_get(dlock_handle *handle, const Options *options, int64_t max_keys,
 		 int64_t timeout, List *list, dlock_error *err)
@@ -174,6 +274,24 @@ list_get(dlock_handle *handle, const Options *options, int64_t max_keys,
 		status = dlock_list_waiters(handle, pattern, 0, timeout,
 									&list->waiters, &list->waiter_count, err);
 	free(pattern);
+	if (status == DLOCK_OK)
+		merge(list);
+	return status;
+}
+
+/* One key, by the index. */
+dlock_status
+list_get_one(dlock_handle *handle, const char *key, List *list, dlock_error *err)
+{
+	char	   *like = like_literal(key);
+	dlock_status status;
+
+	memset(list, 0, sizeof(*list));
+	status = dlock_get_infos(handle, key, -1, &list->infos, &list->info_count, err);
+	if (status == DLOCK_OK)
+		status = dlock_list_waiters(handle, like, 0, -1, &list->waiters,
+									&list->waiter_count, err);
+	free(like);
 	if (status == DLOCK_OK)
 		merge(list);
 	return status;

@@ -157,8 +157,8 @@ static void
 take_sort(const char *arg, Options *options)
 {
 	if (strcmp(arg, "key") != 0 && strcmp(arg, "remaining") != 0 &&
-		strcmp(arg, "waiters") != 0 && strcmp(arg, "held") != 0)
-		usage_error("invalid order \"%s\", must be key, remaining, waiters or held", arg);
+		strcmp(arg, "waiters") != 0 && strcmp(arg, "held") != 0 && strcmp(arg, "busy") != 0)
+		usage_error("invalid order \"%s\", must be key, remaining, waiters, held or busy", arg);
 	options->sort = arg;
 }
 
@@ -326,6 +326,8 @@ check_options(CommandId id, Options *options)
 	check_kind(options);
 	if (id == CMD_LS && options->waiters && options->holders)
 		usage_error("--waiters and --holders cannot be used together");
+	if (id == CMD_LS && options->sort != NULL && strcmp(options->sort, "busy") == 0)
+		usage_error("\"dlock ls\" has no order busy, \"dlock top\" has");
 	if (id == CMD_FORCE_RELEASE && options->reason == NULL)
 		usage_error("no --reason given");
 

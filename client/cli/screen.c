@@ -156,9 +156,23 @@ sequence_key(char last)
 	return 0;
 }
 
+/* Has ESC come, and nothing after it yet? */
+bool
+screen_in_escape(void)
+{
+	return state == ESCAPE;
+}
+
+/* It was a key of its own. */
+void
+screen_end_escape(void)
+{
+	state = CHARACTER;
+}
+
 /*
  * The next key.  A key of several bytes may arrive in parts.  ESC alone waits for
- * the next byte and is then ignored.
+ * the next byte and is then ignored, unless screen_end_escape() comes first.
  */
 int
 screen_key(void)

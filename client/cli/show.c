@@ -4,7 +4,6 @@
  */
 #include "cli.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static void
@@ -47,6 +46,8 @@ add_lock(Table *table, const Entry *entry)
 	const dlock_info *info = shown_grant(entry);
 	Text		holders = {0};
 
+	if (info != NULL && is_pending(info))
+		info = NULL;
 	table_cell(table, CYAN, entry->key);
 	if (info != NULL)
 		table_number(table, PLAIN, info->version);
@@ -98,6 +99,13 @@ add_holder(Table *table, const dlock_info *info, bool with_key)
 
 	if (with_key)
 		table_cell(table, CYAN, info->key);
+	if (is_pending(info))
+	{
+		empty_cells(table, 1);
+		table_cell(table, state_colour(info->state), info->state);
+		empty_cells(table, HOLDER_COLUMNS - 3);
+		return;
+	}
 	table_number(table, PLAIN, info->version);
 	table_cell(table, state_colour(info->state), info->state);
 	text_slots(&slots, info->slots);
@@ -108,8 +116,8 @@ add_holder(Table *table, const dlock_info *info, bool with_key)
 	table_duration(table, PLAIN, entry_held_for(&alone));
 	table_number(table, PLAIN, info->priority);
 	table_cell(table, PLAIN, info->role);
-	table_cell(table, PLAIN, info->owner);
-	table_cell(table, PLAIN, info->value);
+	table_cell(table, PLAIN, shown_text(info->owner, info->hidden));
+	table_cell(table, PLAIN, shown_text(info->value, info->hidden));
 }
 
 static const Column waiter_columns[] = {
@@ -156,7 +164,7 @@ add_waiter(Table *table, const dlock_waiter *waiter)
 	else
 		table_cell(table, DIM, "forever");
 	table_number(table, PLAIN, waiter->pid);
-	table_cell(table, PLAIN, waiter->owner);
+	table_cell(table, PLAIN, shown_text(waiter->owner, waiter->hidden));
 }
 
 static void
@@ -322,8 +330,8 @@ add_grant(Text *out, const dlock_info *info)
 	text_slots(&buffer, info->slots);
 	add_line(out, "kind", buffer.data);
 	add_line(out, "role", info->role);
-	add_line(out, "owner", info->owner);
-	add_line(out, "value", info->value);
+	add_line(out, "owner", shown_text(info->owner, info->hidden));
+	add_line(out, "value", shown_text(info->value, info->hidden));
 	add_line_number(out, "priority", info->priority);
 	add_line(out, "remaining", duration_string(info->remaining_ms, &buffer));
 	add_line(out, "ttl", duration_string(info->ttl_ms, &buffer));
@@ -336,6 +344,27 @@ add_grant(Text *out, const dlock_info *info)
 				  info->expires_at_ms);
 	if (info->pid != 0)
 		add_line_number(out, "session", info->pid);
+	text_free(&buffer);
+}
+
+/* The open transactions that keep the key busy. */
+static void
+add_users(Text *out, const Entry *entry)
+{
+	Text		buffer = {0};
+	size_t		i;
+
+	for (i = 0; i < entry->grant_count; i++)
+	{
+		const dlock_info *info = &entry->grants[i];
+
+		if (info->using_pid == 0)
+			continue;
+		text_clear(&buffer);
+		text_format(&buffer, "an open transaction of process %d%s", (int) info->using_pid,
+					is_pending(info) ? ", which is taking it or has not ended" : "");
+		add_line(out, "in use by", buffer.data);
+	}
 	text_free(&buffer);
 }
 
@@ -390,8 +419,9 @@ show_info(const Entry *entry, const List *list)
 		add_line(&out, "holders", buffer.data);
 		text_free(&buffer);
 	}
-	else if (entry->grant_count == 1)
+	else if (entry->grant_count == 1 && !is_pending(entry->grants))
 		add_grant(&out, entry->grants);
+	add_users(&out, entry);
 	for (i = 0; i < entry->grant_count && asked == NULL; i++)
 		if (entry->grants[i].has_requestor)
 			asked = &entry->grants[i];
@@ -412,45 +442,24 @@ show_info(const Entry *entry, const List *list)
 	finish_output(&out);
 }
 
-/* A pattern that matches only this key. */
-static char *
-literal_pattern(const char *key)
-{
-	Text		pattern = {0};
-
-	text_clear(&pattern);
-	for (; *key != '\0'; key++)
-	{
-		if (strchr("*?\\", *key) != NULL)
-			text_add(&pattern, "\\");
-		text_add_bytes(&pattern, key, 1);
-	}
-	return text_take(&pattern);
-}
-
 int
 run_info(const Options *options)
 {
 	dlock_handle *handle = connect_server(options);
 	dlock_error err = {0};
 	List		list;
-	Options		this_one = *options;
 	Entry		nobody = {.key = options->key};
 	const Entry *entry;
-	dlock_status status;
-	char	   *pattern = literal_pattern(options->key);
-	bool		held;
+	dlock_status status = list_get_one(handle, options->key, &list, &err);
+	bool		busy;
 
-	this_one.key = pattern;
-	status = list_get(handle, &this_one, 0, -1, &list, &err);
 	if (status != DLOCK_OK)
 	{
 		list_free(&list);
-		free(pattern);
 		return give_up(handle, status, &err, options->key);
 	}
 	entry = list.count > 0 ? &list.entries[0] : &nobody;
-	held = entry->grant_count > 0;
+	busy = entry->grant_count > 0;
 	if (options->json)
 	{
 		Text		json = {0};
@@ -468,7 +477,6 @@ run_info(const Options *options)
 	else
 		show_info(entry, &list);
 	list_free(&list);
-	free(pattern);
 	dlock_close(handle);
-	return held ? 0 : EXIT_LOST;
+	return busy ? 0 : EXIT_LOST;
 }

@@ -39,12 +39,19 @@
 /* how often the guard looks whether a group that it ends is gone */
 #define GUARD_TICK_MS 10
 
-/* top: time between two looks, how long an answer may take, and how long a
- * change of a key counts */
+/*
+ * top: time between two looks, how long an answer may take, the time that is
+ * kept in mind and how often, and how long after ESC the rest of a key may come
+ */
 #define DEFAULT_INTERVAL_MS 2000
 #define MIN_INTERVAL_MS 100
 #define MAX_INTERVAL_MS 60000
 #define MAX_ANSWER_MS 3000
-#define FADE_MS 60000
+#define WINDOW_MS 60000
+#define LOOK_GAP_MS 1000
+#define ESCAPE_MS 100
+
+/* top: the pause after a look is at least so many times as long as the look */
+#define LOOK_REST 9
 
 #endif							/* DLOCK_CLI_TIMES_H */

@@ -1,11 +1,7 @@
 /*
  * top.c
- *	  A live view of the locks, in a plain terminal.
- *
- * The server does not know how often a key changes hands.  We count the changes
- * between two looks, at most one each time, and fade them over a minute.
+ *	  A live view of the locks and of what the server counts, in a plain terminal.
  */
-#include "cli.h"
 #include "child.h"
 #include "times.h"
 #include "top.h"
@@ -15,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* so many keys are looked at, besides those that are waited for */
+/* so many keys are looked at, besides those that are waited for or contended */
 #define MAX_KEYS	500
 
 static void
@@ -27,83 +23,48 @@ look_at_terminal(Top *top)
 		top->width = terminal_width();
 }
 
-static int
-compare_seen(const void *a, const void *b)
+/* Ask the server for everything that a frame shows. */
+static dlock_status
+look_at_server(Top *top, dlock_handle *handle, int64_t timeout, List *list,
+			   dlock_error *err)
 {
-	return strcmp(((const Seen *) a)->key, ((const Seen *) b)->key);
-}
+	Numbers		numbers;
+	dlock_status status;
 
-static void
-forget_seen(Top *top)
-{
-	size_t		i;
-
-	for (i = 0; i < top->seen_count; i++)
-		free(top->seen[i].key);
-	free(top->seen);
-	top->seen = NULL;
-	top->seen_count = 0;
-}
-
-/* Which keys have changed hands since the last look? */
-static void
-count_changes(Top *top, List *list)
-{
-	int64_t		now = dlock_now();
-	double		kept = 1.0 - (double) (now - top->seen_at) / FADE_MS;
-	Seen	   *seen = allocate((list->count + 1) * sizeof(Seen));
-	size_t		i;
-
-	if (kept < 0)
-		kept = 0;
-	for (i = 0; i < list->count; i++)
-	{
-		Entry	   *entry = &list->entries[i];
-		const dlock_info *shown = shown_grant(entry);
-		int64_t		version = shown != NULL ? shown->version : 0;
-		Seen		sought = {.key = (char *) entry->key};
-		const Seen *before = NULL;
-
-		if (top->seen_count > 0)
-			before = bsearch(&sought, top->seen, top->seen_count,
-							 sizeof(Seen), compare_seen);
-		if (before != NULL)
-			entry->changes = before->changes * kept +
-				(version != 0 && version != before->version ? 1 : 0);
-		seen[i].key = copy_string(entry->key);
-		seen[i].version = version != 0 || before == NULL ? version :
-			before->version;
-		seen[i].changes = entry->changes;
-	}
-	if (list->count > 1)
-		qsort(seen, list->count, sizeof(Seen), compare_seen);
-	forget_seen(top);
-	top->seen = seen;
-	top->seen_count = list->count;
-	top->seen_at = now;
+	top->options.key = top->filter;
+	list_free(list);
+	status = numbers_get(handle, timeout, &numbers, err);
+	if (status == DLOCK_OK)
+		status = list_get(handle, &top->options, MAX_KEYS, timeout, list, err);
+	if (status == DLOCK_OK)
+		looks_add(&top->looks, &numbers);
+	else
+		list_free(list);
+	numbers_free(&numbers);
+	return status;
 }
 
 static int
 one_frame(Top *top, dlock_handle *handle)
 {
-	List		list;
+	List		list = {0};
 	dlock_error err = {0};
 	Text		out = {0};
-	dlock_status status = list_get(handle, &top->options, MAX_KEYS, -1, &list, &err);
+	dlock_status status = look_at_server(top, handle, -1, &list, &err);
 
 	if (status != DLOCK_OK)
-	{
-		list_free(&list);
 		return report_status(status, &err, NULL);
-	}
 	look_at_terminal(top);
 	if (top->options.json)
 	{
 		list_sort(&list, top->options.sort);
-		json_frame(&out, &list);
+		json_frame(top, &out, &list);
 	}
 	else
+	{
+		looks_count_keys(&top->looks, &list, top->filter);
 		make_frame(top, &out, &list, NULL);
+	}
 	finish_output(&out);
 	list_free(&list);
 	return 0;
@@ -112,32 +73,138 @@ one_frame(Top *top, dlock_handle *handle)
 static void
 next_order(Top *top)
 {
-	static const char *const orders[] = {"waiters", "remaining", "held", "key"};
+	static const char *const orders[] = {"waiters", "busy", "remaining", "held", "key"};
 	int			i = 0;
 
-	while (i < 3 && strcmp(orders[i], top->options.sort) != 0)
+	while (i < 4 && strcmp(orders[i], top->options.sort) != 0)
 		i++;
-	top->options.sort = orders[(i + 1) % 4];
+	top->options.sort = orders[(i + 1) % 5];
+	top->first = 0;
 }
 
-/* Returns false at the end.  *look: ask the server now. */
+static void
+forget_widths(Top *top)
+{
+	memset(top->lock_widths, 0, sizeof(top->lock_widths));
+	memset(top->hot_widths, 0, sizeof(top->hot_widths));
+}
+
+/* What was typed begins the keys, unless it is a pattern. */
+static void
+set_filter(Top *top)
+{
+	free(top->filter);
+	top->filter = NULL;
+	if (top->typed.len > 0)
+	{
+		if (strpbrk(top->typed.data, "*?") == NULL)
+			text_add(&top->typed, "*");
+		top->filter = text_take(&top->typed);
+	}
+	top->first = 0;
+	forget_widths(top);
+}
+
+/* Take the last character away, which may have several bytes. */
+static void
+erase(Text *text)
+{
+	while (text->len > 0 && ((unsigned char) text->data[text->len - 1] & 0xc0) == 0x80)
+		text->len--;
+	if (text->len > 0)
+		text->len--;
+	text->data[text->len] = '\0';
+}
+
+/* While a filter is typed.  *look: ask the server now. */
+static void
+take_typed(Top *top, int key, bool *look)
+{
+	char		byte = (char) key;
+
+	switch (key)
+	{
+		case '\n':
+		case '\r':
+			set_filter(top);
+			top->asking = false;
+			*look = true;
+			break;
+		case KEY_ESCAPE:
+		case 7:					/* Ctrl-G */
+			top->asking = false;
+			break;
+		case 8:					/* Ctrl-H */
+		case 127:
+			erase(&top->typed);
+			break;
+		case 21:				/* Ctrl-U */
+			text_clear(&top->typed);
+			break;
+		default:
+			/* a key is never longer */
+			if (key >= ' ' && key < KEY_UP && top->typed.len < 1024)
+				text_add_bytes(&top->typed, &byte, 1);
+	}
+}
+
+/* False: the key is not one that moves. */
 static bool
-take_key(Top *top, int key, bool *look)
+move(Top *top, int key)
 {
 	size_t		page = top->page > 0 ? top->page : 1;
 
 	switch (key)
 	{
-		case 'q':
-		case 'Q':
-		case 4:					/* Ctrl-D */
-			return false;
-		case 26:				/* Ctrl-Z */
-			screen_suspend();
+		case 'j':
+		case KEY_DOWN:
+			top->first++;
+			return true;
+		case 'k':
+		case KEY_UP:
+			top->first -= top->first > 0 ? 1 : 0;
+			return true;
+		case 'f':
+		case 6:					/* Ctrl-F */
+		case KEY_PAGE_DOWN:
+			top->first += page;
+			return true;
+		case 'b':
+		case 2:					/* Ctrl-B */
+		case KEY_PAGE_UP:
+			top->first -= top->first > page ? page : top->first;
+			return true;
+		case 'g':
+		case KEY_HOME:
+			top->first = 0;
+			return true;
+		case 'G':
+		case KEY_END:
+			top->first = SIZE_MAX / 2;
+			return true;
+	}
+	return false;
+}
+
+static void
+take_command(Top *top, int key, bool *look)
+{
+	switch (key)
+	{
+		case '?':
+		case 'h':
+			top->help = true;
+			break;
+		case '/':
+			text_clear(&top->typed);
+			top->asking = true;
+			break;
+		case 'c':
+			top->hot = !top->hot;
+			top->first = 0;
 			break;
 		case 's':
 			next_order(top);
-			top->first = 0;
 			break;
 		case '+':
 			if (top->options.interval < MAX_INTERVAL_MS)
@@ -147,35 +214,26 @@ take_key(Top *top, int key, bool *look)
 			if (top->options.interval >= 2 * MIN_INTERVAL_MS)
 				top->options.interval /= 2;
 			break;
-		case 'j':
-		case KEY_DOWN:
-			top->first++;
-			break;
-		case 'k':
-		case KEY_UP:
-			top->first -= top->first > 0 ? 1 : 0;
-			break;
-		case 'f':
-		case 6:					/* Ctrl-F */
-		case KEY_PAGE_DOWN:
-			top->first += page;
-			break;
-		case 'b':
-		case 2:					/* Ctrl-B */
-		case KEY_PAGE_UP:
-			top->first -= top->first > page ? page : top->first;
-			break;
-		case 'g':
-		case KEY_HOME:
-			top->first = 0;
-			break;
-		case 'G':
-		case KEY_END:
-			top->first = SIZE_MAX / 2;
-			break;
 		default:
-			*look = true;
+			if (!move(top, key))
+				*look = true;
 	}
+}
+
+/* Returns false at the end. */
+static bool
+take_key(Top *top, int key, bool *look)
+{
+	if (key == 26)				/* Ctrl-Z */
+		screen_suspend();
+	else if (top->asking)
+		take_typed(top, key, look);
+	else if (key == 'q' || key == 'Q' || key == 4)	/* Ctrl-D */
+		return false;
+	else if (top->help)
+		top->help = false;
+	else
+		take_command(top, key, look);
 	return true;
 }
 
@@ -192,6 +250,16 @@ take_keys(Top *top, bool *look)
 	return true;
 }
 
+/*
+ * ESC is a key of its own only where it means something, and if nothing follows
+ * soon that makes it the first byte of another key.
+ */
+static bool
+wants_escape(const Top *top)
+{
+	return (top->asking || top->help) && screen_in_escape();
+}
+
 /* A signal, a key, or the time to look.  Returns false at the end. */
 static bool
 take_news(Top *top, int news, bool *look)
@@ -199,6 +267,11 @@ take_news(Top *top, int news, bool *look)
 	switch (news)
 	{
 		case NEWS_NONE:
+			if (wants_escape(top))
+			{
+				screen_end_escape();
+				return take_key(top, KEY_ESCAPE, look);
+			}
 			*look = true;
 			return true;
 		case NEWS_INPUT:
@@ -207,8 +280,7 @@ take_news(Top *top, int news, bool *look)
 			screen_take();
 			return true;
 		case SIGWINCH:
-			memset(top->lock_widths, 0, sizeof(top->lock_widths));
-			memset(top->hot_widths, 0, sizeof(top->hot_widths));
+			forget_widths(top);
 			screen_clear();
 			return true;
 	}
@@ -237,27 +309,32 @@ live(Top *top, dlock_handle *handle)
 	while (goes_on)
 	{
 		Text		frame = {0};
+		int64_t		until;
 
 		/* moving in the list needs no new data */
 		if (look)
 		{
-			list_free(&list);
-			status = list_get(handle, &top->options, MAX_KEYS, MAX_ANSWER_MS,
-							  &list, &err);
+			int64_t		began = dlock_now();
+
+			status = look_at_server(top, handle, MAX_ANSWER_MS, &list, &err);
 			if (status == DLOCK_OK)
-				count_changes(top, &list);
+				looks_count_keys(&top->looks, &list, top->filter);
 			looked_at = dlock_now();
+			top->pause = (looked_at - began) * LOOK_REST;
 			look = false;
 		}
 		look_at_terminal(top);
 		make_frame(top, &frame, &list, status == DLOCK_OK ? NULL : &err);
+		until = looked_at + (top->pause > top->options.interval ?
+							 top->pause : top->options.interval);
+		if (wants_escape(top))
+			until = dlock_now() + ESCAPE_MS;
 		goes_on = screen_paint(&frame, top->height) &&
-			take_news(top, news_wait(looked_at + top->options.interval), &look);
+			take_news(top, news_wait(until), &look);
 		text_free(&frame);
 	}
 	screen_restore();
 	list_free(&list);
-	forget_seen(top);
 }
 
 int
@@ -272,10 +349,15 @@ run_top(const Options *options)
 		isatty(STDOUT_FILENO);
 	if (top.options.sort == NULL)
 		top.options.sort = "waiters";
+	if (options->key != NULL)
+		top.filter = copy_string(options->key);
 	if (top.live)
 		live(&top, handle);
 	else
 		code = one_frame(&top, handle);
+	looks_free(&top.looks);
+	text_free(&top.typed);
+	free(top.filter);
 	dlock_close(handle);
 	return code;
 }

@@ -5,28 +5,58 @@
 #ifndef DLOCK_CLI_TOP_H
 #define DLOCK_CLI_TOP_H
 
-#include "cli.h"
+#include "numbers.h"
 
 #define LOCK_COLUMNS 11
-#define HOT_COLUMNS 4
+#define HOT_COLUMNS 8
+
+/* looks.c: what the server had counted at the last looks */
+#define MAX_LOOKS 128
+#define EVENTS 6
 
 typedef struct
 {
-	char	   *key;
-	int64_t		version;
-	double		changes;
-} Seen;
+	int64_t		at;
+	Numbers		numbers;
+} Look;
+
+typedef struct
+{
+	Look		list[MAX_LOOKS];	/* the oldest first */
+	int			count;
+
+	/* since the first one: the wall clock, and the counters of events */
+	int64_t		began;
+	int64_t		events[EVENTS];
+} Looks;
+
+extern const char *const event_counters[EVENTS];	/* heading.c */
+
+extern void looks_add(Looks *looks, Numbers *numbers);
+extern void looks_free(Looks *looks);
+extern const Numbers *looks_now(const Looks *looks);
+extern const Numbers *looks_before(const Looks *looks);
+extern const Numbers *looks_oldest(const Looks *looks);
+extern int64_t looks_interval(const Looks *looks, bool oldest);
+extern void looks_count_keys(const Looks *looks, List *list,
+							 const char *pattern);
 
 typedef struct
 {
 	Options		options;
-	Seen	   *seen;			/* by key */
-	size_t		seen_count;
-	int64_t		seen_at;
+	char	   *filter;			/* a shell pattern, or NULL */
+	Looks		looks;
+	int64_t		pause;			/* after the last look */
 	bool		coloured;
 	bool		live;
 	int			width;			/* 0: without limit */
 	int			height;
+
+	/* what the screen shows */
+	bool		hot;			/* contended keys instead of locks */
+	bool		help;
+	bool		asking;			/* for a filter */
+	Text		typed;
 
 	/* the position in the list; make_frame() keeps it in range */
 	size_t		first;
@@ -40,7 +70,17 @@ typedef struct
 /* frame.c */
 extern void make_frame(Top *top, Text *out, List *list,
 					   const dlock_error *err);
-extern void json_frame(Text *json, const List *list);
+extern void json_frame(const Top *top, Text *json, const List *list);
+
+/* heading.c: the lines around the table */
+extern void add_title(const Top *top, Text *out);
+extern void add_summary(const Top *top, Text *out, const List *list);
+extern void add_rates(const Top *top, Text *out);
+extern void add_waits(const Top *top, Text *out);
+extern void add_events(const Top *top, Text *out);
+extern void add_status(const Top *top, Text *out, size_t total);
+extern void add_help(const Top *top, Text *out);
+extern void add_colour(const Top *top, Text *out, Colour colour);
 
 /* screen.c: the terminal as a screen, and keys that are not characters */
 #define KEY_UP 0x100
@@ -49,6 +89,7 @@ extern void json_frame(Text *json, const List *list);
 #define KEY_PAGE_DOWN 0x103
 #define KEY_HOME 0x104
 #define KEY_END 0x105
+#define KEY_ESCAPE 0x106
 
 extern void screen_take(void);
 extern void screen_restore(void);
@@ -58,5 +99,7 @@ extern void screen_size(int *width, int *height);
 extern bool screen_paint(const Text *frame, int height);
 extern bool screen_read(void);
 extern int	screen_key(void);	/* 0: no more */
+extern bool screen_in_escape(void);
+extern void screen_end_escape(void);
 
 #endif							/* DLOCK_CLI_TOP_H */
