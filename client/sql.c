@@ -204,18 +204,19 @@ const char	dlock_sql_info[] = "SELECT " INFO_COLUMNS
 
 /*
  * A pattern of LIKE or NULL, its prefix, the number of keys or NULL.  With a
- * number, those that are waited for or contended come too.
+ * number, those that are waited for or contended come too.  Each look at a key
+ * sees its newest state, so a key must be looked at once only: its grants of two
+ * moments could be two holders.
  */
-#define PENDING_PID "(CASE WHEN l.version IS NULL THEN l.using_pid END)"
-
 const char	dlock_sql_list[] =
-"SELECT DISTINCT ON (l.key COLLATE pg_catalog.\"C\", l.version, " PENDING_PID ") " INFO_COLUMNS
+"WITH k AS MATERIALIZED (SELECT w.key FROM @.dlock_waiters w WHERE $3" INT4 " IS NOT NULL"
+" UNION SELECT c.key FROM @.dlock_contended c WHERE $3" INT4 " IS NOT NULL)"
+" SELECT " INFO_COLUMNS
 " FROM (SELECT p.* FROM @.dlock_list(prefix => $2" TEXT ", after => NULL" TEXT ", max_keys => $3" INT4 ") p"
-" UNION ALL SELECT g.* FROM (SELECT w.key FROM @.dlock_waiters w WHERE $3" INT4 " IS NOT NULL"
-" UNION SELECT c.key FROM @.dlock_contended c WHERE $3" INT4 " IS NOT NULL) k,"
-" @.dlock_get(key => k.key) g) l"
+" WHERE NOT EXISTS (SELECT FROM k WHERE k.key" EQUALS "p.key)"
+" UNION ALL SELECT g.* FROM k, @.dlock_get(key => k.key) g) l"
 " WHERE $1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT
-" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version, " PENDING_PID;
+" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version, l.using_pid";
 
 const char	dlock_sql_waiters[] =
 "SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "

@@ -200,6 +200,7 @@ typedef struct
 	Entry	   *entries;
 	size_t		count;
 	size_t		size;			/* of the array */
+	bool		more;			/* there may be keys that were not asked for */
 } List;
 
 extern dlock_status list_get(dlock_handle *handle, const Options *options,

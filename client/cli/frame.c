@@ -240,7 +240,7 @@ add_screen(Top *top, Text *out, List *list, size_t total)
 	}
 	for (; last < top->first + top->page; last++)
 		text_add(out, "\n");
-	add_status(top, out, total);
+	add_status(top, out, total, list->more && !top->hot);
 }
 
 /* A frame that is not for a screen. */
@@ -278,7 +278,7 @@ add_error(const Top *top, Text *out, const dlock_error *err)
 	text_add(out, "\n");
 	text_free(&message);
 	if (top->asking)
-		add_status(top, out, 0);
+		add_status(top, out, 0, false);
 }
 
 void
@@ -310,6 +310,7 @@ json_frame(const Top *top, Text *json, const List *list)
 	json_open(json, NULL, '{');
 	json_time(json, "time", unix_now_ms());
 	json_number(json, "held", held);
+	json_bool(json, "more", list->more);
 	json_open(json, "locks", '[');
 	for (i = 0; i < list->count; i++)
 	{

@@ -212,7 +212,7 @@ add_summary(const Top *top, Text *out, const List *list)
 
 	sum_up(list, &sum);
 	text_count(text, sum.held);
-	text_add(text, " held");
+	text_add(text, list->more ? "+ held" : " held");
 	add_some(&line, 6, PLAIN, sum.preempting, "asked to yield");
 	add_some(&line, 8, PLAIN, sum.lapsed, "lapsed");
 	add_some(&line, 7, PLAIN, sum.cooling, "cooling");
@@ -358,7 +358,7 @@ add_events(const Top *top, Text *out)
 	{
 		int64_t		count = numbers_counter(looks_now(looks), event_counters[i]);
 		int64_t		added = before == NULL ? 0 :
-			count - numbers_counter(before, event_counters[i]);
+		count - numbers_counter(before, event_counters[i]);
 
 		text = part(&line, i, added > 0 ? RED : PLAIN);
 		if (i > 0)
@@ -398,7 +398,7 @@ add_question(const Top *top, Text *out)
 
 /* The position in the list, and what the keys do. */
 void
-add_status(const Top *top, Text *out, size_t total)
+add_status(const Top *top, Text *out, size_t total, bool more)
 {
 	Line		line = {0};
 	Text	   *text;
@@ -418,6 +418,8 @@ add_status(const Top *top, Text *out, size_t total)
 	text_count(text, last);
 	text_add(text, " of ");
 	text_count(text, total);
+	if (more)
+		text_add(text, "+");
 	text_add(part(&line, 1, PLAIN), "   q quit");
 	text_add(part(&line, 2, PLAIN), "   ? help");
 	text_format(part(&line, 4, PLAIN), "   %s scroll",
@@ -440,9 +442,9 @@ add_help(const Top *top, Text *out)
 		const char *text;
 	}			lines[] = {
 		{"q", "quit"},
-		{"/", "show the keys that begin with a"},
-		{"", "text (* is any text, ? a character);"},
-		{"", "nothing shows all of them again"},
+		{"/", "show keys that begin with what"},
+		{"", "you type (* any text, ? one"},
+		{"", "character); nothing shows all"},
 		{"c", "hot keys, or the locks again"},
 		{"s", "next order"},
 		{"+ -", "longer or shorter interval"},
@@ -458,15 +460,15 @@ add_help(const Top *top, Text *out)
 		{"(+1)", "so many since the last look"},
 		{"pending", "an open transaction keeps it"},
 		{"", "busy; dlock info KEY says which"},
-		{"hot", "counts are of the last minute; the"},
-		{"", "heading is of the whole database"},
+		{"hot keys", "counts are of the last minute;"},
+		{"", "above, of the whole database"},
 	};
 	size_t		i;
 
 	for (i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
 	{
 		add_colour(top, out, BOLD);
-		text_format(out, "%-8s", lines[i].name);
+		text_format(out, "%-9s", lines[i].name);
 		add_colour(top, out, PLAIN);
 		text_format(out, "%s\n", lines[i].text);
 	}

@@ -118,6 +118,13 @@ by_busy(const void *a, const void *b)
 	return x != y ? (x > y ? -1 : 1) : by_remaining(a, b);
 }
 
+/* What an open transaction keeps busy before what is merely held. */
+static bool
+only_pending(const Entry *entry)
+{
+	return entry->grant_count > 0 && is_pending(entry->grants);
+}
+
 static int
 by_waiters(const void *a, const void *b)
 {
@@ -126,6 +133,8 @@ by_waiters(const void *a, const void *b)
 
 	if (x->waiting != y->waiting)
 		return x->waiting > y->waiting ? -1 : 1;
+	if (x->busy + x->waits == y->busy + y->waits && only_pending(x) != only_pending(y))
+		return only_pending(x) ? -1 : 1;
 	return by_busy(a, b);
 }
 
@@ -276,6 +285,7 @@ list_get(dlock_handle *handle, const Options *options, int64_t max_keys,
 	free(pattern);
 	if (status == DLOCK_OK)
 		merge(list);
+	list->more = max_keys > 0 && list->count >= (size_t) max_keys;
 	return status;
 }
 

@@ -21,7 +21,8 @@ typedef struct
 /* Where a part of the waits ends: the bound of a bucket of the histogram. */
 typedef struct
 {
-	bool		beyond;			/* more than that: the last bucket has no bound */
+	bool		beyond;			/* more than that: the last bucket has no
+								 * bound */
 	int64_t		bound;
 } Percentile;
 

@@ -78,7 +78,7 @@ extern void add_summary(const Top *top, Text *out, const List *list);
 extern void add_rates(const Top *top, Text *out);
 extern void add_waits(const Top *top, Text *out);
 extern void add_events(const Top *top, Text *out);
-extern void add_status(const Top *top, Text *out, size_t total);
+extern void add_status(const Top *top, Text *out, size_t total, bool more);
 extern void add_help(const Top *top, Text *out);
 extern void add_colour(const Top *top, Text *out, Colour colour);
 
