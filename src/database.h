@@ -63,10 +63,7 @@ typedef struct DlockDatabase
 	 */
 	pg_atomic_uint32 reaper_xid;
 
-	/*
-	 * reaper.c: has it marked every key that had places when the server
-	 * started?  places.c and launcher.c read it
-	 */
+	/* places.c: DlockPlacesKnown; launcher.c reads it */
 	pg_atomic_uint32 places_known;
 
 	/* shard.c: how often it was changed which shards are served */

@@ -21,6 +21,7 @@
 #include "shard.h"
 #include "shmem.h"
 #include "store.h"
+#include "subscriber.h"
 #include "xact.h"
 
 DLOCK_MODULE_MAGIC;
@@ -43,6 +44,7 @@ _PG_init(void)
 	dlock_shmem_init();
 	dlock_role_init();
 	dlock_session_end_init();
+	dlock_subscriber_init();
 
 	/*
 	 * A server that pg_upgrade has started must not change: pg_upgrade has

@@ -41,6 +41,7 @@
 #include "database.h"
 #include "guc.h"
 #include "indexes.h"
+#include "places.h"
 #include "shmem.h"
 #include "standby.h"
 #include "store.h"
@@ -422,6 +423,23 @@ check_indexes(Report *report)
 		psprintf("If none is running: DROP INDEX %s;", list.data));
 }
 
+/* Adds a row only if the trigger of the table is not as it was created. */
+static void
+check_trigger(Report *report)
+{
+	DlockStore	store;
+	bool		guarded;
+
+	if (!dlock_store_open(&store, false, true))
+		return;
+	guarded = dlock_places_guarded(store.heap);
+	dlock_store_close(&store, false);
+	if (!guarded)
+		add(report, "trigger", WORTH_A_LOOK,
+			"of dlock.locks is not enabled always, as after pg_restore --disable-triggers: every acquire is slower, and a subscription could write to the table",
+			"ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_row, ENABLE ALWAYS TRIGGER refuse_replicated_truncate;");
+}
+
 /* Put the verdict before everything else. */
 static void
 conclude(Report *report, bool in_recovery)
@@ -506,6 +524,7 @@ dlock_health(PG_FUNCTION_ARGS)
 	else
 		check_reaper(&report);
 	check_indexes(&report);
+	check_trigger(&report);
 	conclude(&report, in_recovery);
 
 	foreach(cell, report.rows)

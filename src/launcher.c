@@ -43,6 +43,7 @@
 #include "database.h"
 #include "guc.h"
 #include "launcher.h"
+#include "places.h"
 #include "reaper.h"
 
 #define RESTART_SECONDS		1
@@ -186,7 +187,7 @@ due_at(DlockDatabase *db)
 {
 	if (pg_atomic_read_u32(&db->announce) != 0)
 		return db->progress.next_visit;
-	if (dlock_reap_interval == 0 && pg_atomic_read_u32(&db->places_known) != 0)
+	if (dlock_reap_interval == 0 && dlock_places_known(db))
 		return DLOCK_NEVER;
 	return Max((int64) pg_atomic_read_u64(&db->due), db->progress.not_before);
 }

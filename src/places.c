@@ -35,17 +35,30 @@
  * once and marked what has places (DlockDatabase.places_known).  It does that
  * even if it is turned off otherwise.
  *
+ * Places that come by SQL, when a dump is restored, are marked by a trigger
+ * (subscriber.c).  A superuser can disable it, as pg_restore --disable-triggers
+ * does.  Then all keys count as marked again, until the trigger is back and the
+ * reaper has read the table once more.  ALTER TABLE waits for everybody who has
+ * the table open for writing, so neither a request nor a batch of the reaper is
+ * under way at that moment; a pass, which has several batches, does not count
+ * then.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "catalog/pg_trigger.h"
+#include "commands/trigger.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/shmem.h"
+#include "utils/rel.h"
 
 #include "clock.h"
 #include "database.h"
 #include "places.h"
+
+#define DLOCK_ROW_TRIGGER	"refuse_replicated_row"
 
 #define MARKS		(1 << 20)	/* bits */
 #define COUNTERS	(1 << 12)
@@ -129,7 +142,7 @@ dlock_places_marked(const DlockKey *key)
 	if (pg_atomic_read_u32(word_of(key)) & bit_of(key))
 		return true;
 	db = dlock_database(MyDatabaseId);
-	if (db != NULL && pg_atomic_read_u32(&db->places_known) != 0)
+	if (db != NULL && dlock_places_known(db))
 		return false;
 	dlock_database_want_reaper(dlock_clock_now());
 	return true;
@@ -171,4 +184,56 @@ void
 dlock_places_claim_place(const DlockKey *key)
 {
 	(void) pg_atomic_fetch_add_u32(&counter_of(key)->places, 1);
+}
+
+bool
+dlock_places_known(DlockDatabase *db)
+{
+	return pg_atomic_read_u32(&db->places_known) == DLOCK_PLACES_KNOWN;
+}
+
+/*
+ * Does the trigger mark whatever is written by SQL?  One that is merely enabled
+ * does not if session_replication_role is "replica".
+ */
+bool
+dlock_places_guarded(Relation heap)
+{
+	TriggerDesc *triggers = heap->trigdesc;
+
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+		if (strcmp(triggers->triggers[i].tgname, DLOCK_ROW_TRIGGER) == 0)
+			return triggers->triggers[i].tgenabled == TRIGGER_FIRES_ALWAYS;
+	return false;
+}
+
+/* From now on there may be places that are not marked. */
+void
+dlock_places_forget(void)
+{
+	DlockDatabase *db = dlock_database(MyDatabaseId);
+
+	if (db != NULL)
+		pg_atomic_write_u32(&db->places_known, DLOCK_PLACES_UNKNOWN);
+}
+
+/* The reaper begins to read the table, which it has opened for writing. */
+void
+dlock_places_pass_begins(DlockDatabase *db, Relation heap)
+{
+	uint32		unknown = DLOCK_PLACES_UNKNOWN;
+
+	if (dlock_places_guarded(heap))
+		(void) pg_atomic_compare_exchange_u32(&db->places_known, &unknown,
+											  DLOCK_PLACES_BEING_READ);
+}
+
+/* It has read the whole table.  That counts unless dlock_places_forget() came. */
+void
+dlock_places_pass_ends(DlockDatabase *db)
+{
+	uint32		being_read = DLOCK_PLACES_BEING_READ;
+
+	(void) pg_atomic_compare_exchange_u32(&db->places_known, &being_read,
+										  DLOCK_PLACES_KNOWN);
 }

@@ -8,6 +8,9 @@
 #ifndef DLOCK_PLACES_H
 #define DLOCK_PLACES_H
 
+#include "utils/relcache.h"
+
+#include "database.h"
 #include "key.h"
 
 /* How often heads and places of some keys had been claimed at one moment. */
@@ -16,6 +19,14 @@ typedef struct DlockClaims
 	uint32		heads;
 	uint32		places;
 } DlockClaims;
+
+/* Has every key been marked that had places when the server started? */
+typedef enum DlockPlacesKnown
+{
+	DLOCK_PLACES_UNKNOWN,
+	DLOCK_PLACES_BEING_READ,	/* a pass of the reaper is under way */
+	DLOCK_PLACES_KNOWN
+} DlockPlacesKnown;
 
 extern Size dlock_places_shmem_size(void);
 extern void dlock_places_shmem_init(void);
@@ -28,5 +39,11 @@ extern bool dlock_places_unchanged(const DlockKey *key,
 								   bool heads_count, bool places_count);
 extern void dlock_places_claim_head(const DlockKey *key);
 extern void dlock_places_claim_place(const DlockKey *key);
+
+extern bool dlock_places_guarded(Relation heap);
+extern void dlock_places_forget(void);
+extern void dlock_places_pass_begins(DlockDatabase *db, Relation heap);
+extern void dlock_places_pass_ends(DlockDatabase *db);
+extern bool dlock_places_known(DlockDatabase *db);
 
 #endif							/* DLOCK_PLACES_H */

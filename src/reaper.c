@@ -56,6 +56,7 @@
 #define BATCH_ROWS		200
 #define BATCH_BLOCKS	2000
 #define PASS_US			INT64CONST(1000000) /* stop after this long */
+#define UNKNOWN_PAUSE_US	INT64CONST(5000000)
 #define REST_BATCH		1		/* rest for so many times the batch's time */
 #define REST_PASS		19		/* ... the pass's time if it found nothing */
 
@@ -210,6 +211,9 @@ block_to_start(DlockProgress *progress, const DlockStore *store)
 /*
  * Run one batch from where the last one stopped.  Returns the block where the next one
  * starts, or InvalidBlockNumber at the end of the table or if there is none.
+ *
+ * The snapshot of the scan is taken when the table is open: what was committed while we
+ * waited for that must be seen (places.c).
  */
 static BlockNumber
 run_batch(DlockDatabase *db, int *removed)
@@ -236,10 +240,14 @@ run_batch(DlockDatabase *db, int *removed)
 		db->progress.from_start = false;
 	else
 	{
+		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+
 		batch->now = dlock_clock_now();
-		block = dlock_scan(&store, GetActiveSnapshot(),
-						   block_to_start(&db->progress, &store), BATCH_BLOCKS,
-						   collect, batch);
+		block = block_to_start(&db->progress, &store);
+		if (block == 0)
+			dlock_places_pass_begins(db, store.heap);
+		block = dlock_scan(&store, snapshot, block, BATCH_BLOCKS, collect, batch);
+		UnregisterSnapshot(snapshot);
 		dlock_store_close(&store, false);
 
 		if (batch->nkeys > 0)
@@ -317,7 +325,7 @@ run_pass(DlockDatabase *db)
 		now = dlock_clock_now();
 		worked += now - batch_began;
 		if (db->progress.next_block == 0 && db->progress.from_start)
-			pg_atomic_write_u32(&db->places_known, 1);
+			dlock_places_pass_ends(db);
 		if (db->progress.next_block == 0 || now - began > PASS_US)
 			break;
 		rest((now - batch_began) * REST_BATCH);
@@ -326,6 +334,9 @@ run_pass(DlockDatabase *db)
 	pause = dlock_reap_interval * INT64CONST(1000);
 	if (removed == 0)
 		pause = Max(pause, worked * REST_PASS);
+	/* the trigger that marks places is disabled: another pass cannot help */
+	if (db->progress.next_block == 0 && !dlock_places_known(db))
+		pause = Max(pause, UNKNOWN_PAUSE_US);
 	db->progress.not_before = dlock_clock_now() + pause;
 
 	/* the rest of the table is due now; the whole when its first row is due */
@@ -358,7 +369,7 @@ dlock_reaper_main(Datum arg)
 	dlock_ends_defer();
 
 	notify_asked(db);
-	if ((dlock_reap_interval > 0 || pg_atomic_read_u32(&db->places_known) == 0) &&
+	if ((dlock_reap_interval > 0 || !dlock_places_known(db)) &&
 		dlock_clock_now() >= db->progress.not_before)
 		run_pass(db);
 	db->progress.ended = true;

@@ -354,7 +354,8 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
-			pg_atomic_fetch_add_u64(&dlock_database(MyDatabaseId)->served_changes, 1);
+			if (dlock_database(MyDatabaseId) != NULL)
+				pg_atomic_fetch_add_u64(&dlock_database(MyDatabaseId)->served_changes, 1);
 			dlock_wait_wake_pid(0);
 			break;
 		case XACT_EVENT_ABORT:

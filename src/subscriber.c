@@ -11,18 +11,88 @@
  * dump fires them, too, and is allowed.  It may bring places, so their keys are
  * marked (places.c).
  *
+ * pg_restore --disable-triggers disables the triggers of our tables before it
+ * fills them, and enables them afterwards.  So a change of a trigger counts as a
+ * change of everything that the trigger would have told.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
 #include "replication/logicalworker.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
 
 #include "places.h"
 #include "row.h"
+#include "shard.h"
+#include "subscriber.h"
 
 PG_FUNCTION_INFO_V1(dlock_refuse_replication);
+
+static object_access_hook_type next_hook = NULL;
+
+/* The table of a trigger that is being altered. */
+static Oid
+table_of(Oid trigger)
+{
+	Relation	triggers = table_open(TriggerRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Oid			relid = InvalidOid;
+
+	ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(trigger));
+	scan = systable_beginscan(triggers, TriggerOidIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		relid = ((Form_pg_trigger) GETSTRUCT(tuple))->tgrelid;
+	systable_endscan(scan);
+	table_close(triggers, AccessShareLock);
+	return relid;
+}
+
+static bool
+is_named(Oid relid, const char *name)
+{
+	char	   *found = get_rel_name(relid);
+	char	   *schema = get_namespace_name(get_rel_namespace(relid));
+
+	return found != NULL && schema != NULL &&
+		strcmp(found, name) == 0 && strcmp(schema, "dlock") == 0;
+}
+
+static void
+see_change(ObjectAccessType access, Oid classid, Oid objid, int subid, void *arg)
+{
+	if (next_hook != NULL)
+		next_hook(access, classid, objid, subid, arg);
+	if (access == OAT_POST_ALTER && classid == TriggerRelationId)
+	{
+		Oid			relid = table_of(objid);
+
+		if (is_named(relid, "locks"))
+			dlock_places_forget();
+		else if (is_named(relid, "served"))
+			dlock_shard_changed();
+	}
+}
+
+void
+dlock_subscriber_init(void)
+{
+	next_hook = object_access_hook;
+	object_access_hook = see_change;
+}
 
 static void
 mark_place(HeapTuple tuple)

@@ -205,6 +205,31 @@ is($node->safe_psql('copy', "SELECT dlock_check('readers', $shop->{readers}[1]),
 	'held|held|held', 'restored: they are held');
 is($node->safe_psql('copy', "SELECT dlock_acquire('full', slots => 2) IS NULL"), 't', 'restored: a full semaphore is full');
 
+# The same without triggers, in one transaction and in several
+foreach my $once (0, 1)
+{
+	my $to = "quiet_$once";
+	my @data = ('pg_restore', '-e', '--data-only', '--disable-triggers', '--superuser=postgres', $once ? '--single-transaction' : ());
+
+	$node->safe_psql('postgres', "CREATE DATABASE $to");
+	$node->command_ok([ 'pg_restore', '-e', '--section=pre-data', '-d', $node->connstr($to), $dump ], "$to: schema");
+	$node->safe_psql($to, "SELECT dlock_acquire('reaped', '1ms')");
+	$node->poll_query_until($to, "SELECT count(*) = 0 FROM dlock.locks WHERE key = 'reaped'") or die 'the reaper does not come';
+
+	# from here on, nothing but the end of the restore can tell that there are places
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET dlock.reap_interval = 0');
+	$node->reload;
+	$node->command_ok([ @data, '-d', $node->connstr($to), $dump ], "$to: data");
+	is($node->safe_psql($to, "SELECT dlock_acquire('readers') IS NULL AND dlock_acquire('full') IS NULL AND dlock_acquire('down') IS NULL"), 't',
+		"$to: an exclusive request sees the places");
+	like($node->safe_psql($to, "SELECT status, detail FROM dlock_health() WHERE name = 'trigger'"), qr/^warning\|of dlock.locks is not enabled always/,
+		"$to: the trigger is not what it was");
+	$node->safe_psql($to, $node->safe_psql($to, "SELECT hint FROM dlock_health() WHERE name = 'trigger'"));
+	is($node->safe_psql($to, "SELECT count(*) FROM dlock_health() WHERE name = 'trigger'"), 0, "$to: the hint mends it");
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET dlock.reap_interval');
+	$node->reload;
+}
+
 # A template.
 $node->safe_psql('postgres', 'CREATE DATABASE twin TEMPLATE copy');
 is($node->safe_psql('twin', "SELECT dlock_acquire('readers') IS NULL AND dlock_acquire('full') IS NULL AND dlock_acquire('down') IS NULL"), 't',

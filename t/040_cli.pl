@@ -198,7 +198,7 @@ is(dlock_json('info', 'nothing', '--json')->{held}, JSON::PP::false, 'info of a 
 is((dlock('info', 'jo%'))[0], 0, 'info of a key that looks like a pattern');
 
 my $frame = (dlock('top'))[1];
-like($frame, qr/^ dlock top .*\n3 held, 1 waiting \(the longest for [^)]+\), 0 watching, next expiry in 9m \d\ds\n/,
+like($frame, qr/^ dlock top .*\n3 held, 1 waiting \(the longest for [^)]+\), next expiry in 9m \d\ds\n/,
 	'top: the first lines');
 like($frame, qr/^HOT KEY .*\njob:2 +1 /m, 'top: a hot key');
 like($frame, qr/^KEY .*\njob:2 .*\njo% .*\njob:1 /m, 'top: the locks');
@@ -210,7 +210,7 @@ is($top->{waiters}[0]{key}, 'job:2', 'top: waiters in JSON');
 kill 'TERM', $waiter->{pid};
 is((end_dlock($waiter))[0], 143, 'SIGTERM ends a waiting acquire');
 
-# a key that clients wait for, but whose holder is not visible
+# a key that an open transaction is taking
 {
 	my $session = session($node);
 
@@ -218,14 +218,64 @@ is((end_dlock($waiter))[0], 143, 'SIGTERM ends a waiting acquire');
 	ask($session, "SELECT dlock_acquire('open')");
 	my $run = start_dlock('acquire', 'open', '--wait=1h', '--owner=w');
 	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters WHERE key = 'open'");
-	like((dlock('ls', 'open'))[1], qr/^open +- +not held +0 .* 1 +- .*-$/m, 'ls: not held, but waited for');
+	my $pid = ask($session, 'SELECT pg_backend_pid()');
+	my %pending = (version => undef, state => 'pending', using_pid => $pid + 0);
+
+	like((dlock('ls', 'open'))[1], qr/^open +- +pending +0 .* 1 +- .*-$/m, 'ls: pending');
+	like((dlock('ls', 'open', '--holders'))[1], qr/^open +- +pending +-.*-$/m, 'ls --holders: the same');
 	is_deeply(
 		dlock_json('ls', 'open', '--json'),
-		[ { key => 'open', held => JSON::PP::false, holders => [], waiting => 1, watching => 0 } ],
+		[ { key => 'open', held => JSON::PP::false, %pending, holders => [ \%pending ], waiting => 1, watching => 0 } ],
 		'ls: the same in JSON');
-	like((dlock('top', 'open', '--once'))[1], qr/^open +- +not held/m, 'top: the same');
+	like((dlock('top', 'open', '--once'))[1], qr/^open +- +pending/m, 'top: the same');
+	like((dlock('top', 'open', '--once'))[1], qr/^0 held, 1 pending, 1 waiting/m, 'top: it is no holder');
+	my ($code, $out) = dlock('info', 'open');
+	is($code, 0, 'info: it is not free');
+	like($out, qr/^state +pending\nin use by +an open transaction of process $pid\b.*\nwaiting +1\n/m, 'info: who it is');
+	is(dlock_json('info', 'open', '--json')->{using_pid}, $pid, 'info: in JSON');
+	dlock_is([ 'acquire', 'open' ], 75, $none, qr/^dlock: detail: It is held by nobody, but an open transaction of process $pid keeps it busy\.$/m,
+		'the message of a refused acquire');
 	end_session($session);
 	is((end_dlock($run))[0], 0, 'it gets it');
+}
+
+# a grant that an open transaction uses
+{
+	my $session = session($node);
+	my $used = $node->safe_psql('postgres', "SELECT dlock_acquire('used', '1h')");
+
+	ask($session, "BEGIN; SELECT dlock_fence('used', $used)");
+	my $pid = ask($session, 'SELECT pg_backend_pid()');
+	like((dlock('info', 'used'))[1], qr/^state +held\n.*^in use by +an open transaction of process $pid\n/ms, 'info: held, and in use');
+	is(dlock_json('info', 'used', '--json')->{using_pid}, $pid, 'info: in JSON');
+	end_session($session);
+	is(dlock_json('info', 'used', '--json')->{using_pid}, undef, 'info: not in use any more');
+	$node->safe_psql('postgres', "SELECT dlock_release('used', $used)");
+}
+
+# an owner that we may not see is not the same as none
+{
+	$node->safe_psql('postgres', "CREATE ROLE secretive LOGIN; CREATE ROLE curious LOGIN;
+		SET ROLE secretive; SELECT dlock_acquire('secret', '1h', owner => 'me', value => 'v');
+		SET ROLE curious; SELECT dlock_acquire('plain', '1h')");
+	my $run = start_dlock('acquire', 'plain', '--wait=1h', '--owner=w', '-U', 'secretive');
+	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters WHERE key = 'plain'");
+	my $listed = (dlock('ls', '-U', 'curious'))[1];
+	like($listed, qr/^secret .* secretive +\(hidden\) +\(hidden\)$/m, 'ls: owner and value are hidden');
+	like($listed, qr/^plain .* curious +- +-$/m, 'ls: there is none');
+	like((dlock('ls', '--holders', '-U', 'curious'))[1], qr/^secret .* \(hidden\) +\(hidden\)$/m, 'ls --holders: hidden');
+	like((dlock('ls', '--waiters', '-U', 'curious'))[1], qr/^plain .* \(hidden\)$/m, 'ls --waiters: hidden');
+	like((dlock('top', '--once', '-U', 'curious'))[1], qr/^secret .* \(hidden\) +\(hidden\)$/m, 'top: hidden');
+	like((dlock('info', 'secret', '-U', 'curious'))[1], qr/^owner +\(hidden\)\nvalue +\(hidden\)\n/m, 'info: hidden');
+	my $info = dlock_json('info', 'secret', '--json', '-U', 'curious');
+	is_deeply([ @{$info}{qw(owner value hidden)} ], [ undef, undef, JSON::PP::true ], 'info: in JSON');
+	is(dlock_json('info', 'plain', '--json', '-U', 'curious')->{hidden}, JSON::PP::false, 'info: in JSON, not hidden');
+	like((dlock('ls', '-U', 'secretive'))[1], qr/^secret .* me +v$/m, 'ls: its own role sees them');
+	$node->safe_psql('postgres', 'GRANT pg_read_all_stats TO curious');
+	like((dlock('ls', '-U', 'curious'))[1], qr/^secret .* me +v$/m, 'ls: so does a role that sees all');
+	kill 'TERM', $run->{pid};
+	end_dlock($run);
+	$node->safe_psql('postgres', "SELECT count(dlock_force_release(key, '')) FROM dlock_locks WHERE key IN ('secret', 'plain')");
 }
 
 #

@@ -9,25 +9,6 @@
 #define HOT_KEYS 5
 #define BAR_WIDTH 10
 
-/* Is anybody waiting for it, or has been or found it busy lately? */
-static bool
-is_hot(const Entry *entry)
-{
-	return entry->waiting > 0 || entry->busy + entry->waits > 0;
-}
-
-/* Sorts them to the front. */
-static size_t
-count_hot(List *list)
-{
-	size_t		count = 0;
-
-	list_sort(list, "waiters");
-	while (count < list->count && is_hot(&list->entries[count]))
-		count++;
-	return count;
-}
-
 static void
 add_hot_key(Table *table, const Entry *entry)
 {
@@ -50,7 +31,7 @@ add_hot_key(Table *table, const Entry *entry)
  * the last minute, or without a look before this one, since the reset.
  */
 static void
-add_hot_keys(Top *top, Text *out, const List *list, size_t first, size_t last)
+add_hot_keys(Top *top, Text *out, size_t first, size_t last)
 {
 	static const Column lately[HOT_COLUMNS] = {
 		{"HOT KEY", false, 12, 0},
@@ -77,7 +58,7 @@ add_hot_keys(Top *top, Text *out, const List *list, size_t first, size_t last)
 	size_t		i;
 
 	for (i = first; i < last; i++)
-		add_hot_key(table, &list->entries[i]);
+		add_hot_key(table, &top->hot.entries[i]);
 	table_text(table, out, top->width, top->live ? top->hot_widths : NULL,
 			   top->coloured);
 	table_free(table);
@@ -206,7 +187,7 @@ find_page(Top *top, int used, size_t total)
 static void
 add_screen(Top *top, Text *out, List *list, size_t total)
 {
-	size_t		hot = count_hot(list);
+	size_t		hot = top->hot.count;
 	int			used = 3;		/* title, the table's heading, status */
 	size_t		last;
 
@@ -216,11 +197,11 @@ add_screen(Top *top, Text *out, List *list, size_t total)
 		text_add(out, "\n");
 		used++;
 	}
-	if (top->hot)
+	if (top->hot_only)
 	{
-		total = hot < total ? hot : total;
+		total = hot;
 		last = find_page(top, used, total);
-		add_hot_keys(top, out, list, top->first, last);
+		add_hot_keys(top, out, top->first, last);
 	}
 	else
 	{
@@ -230,7 +211,7 @@ add_screen(Top *top, Text *out, List *list, size_t total)
 
 			if (most > HOT_KEYS)
 				most = HOT_KEYS;
-			add_hot_keys(top, out, list, 0, hot < most ? hot : most);
+			add_hot_keys(top, out, 0, hot < most ? hot : most);
 			text_add(out, "\n");
 			used += (int) (hot < most ? hot : most) + 2;
 		}
@@ -240,20 +221,20 @@ add_screen(Top *top, Text *out, List *list, size_t total)
 	}
 	for (; last < top->first + top->page; last++)
 		text_add(out, "\n");
-	add_status(top, out, total, list->more && !top->hot);
+	add_status(top, out, total, list->more && !top->hot_only);
 }
 
 /* A frame that is not for a screen. */
 static void
 add_page(Top *top, Text *out, List *list, size_t total)
 {
-	size_t		hot = count_hot(list);
+	size_t		hot = top->hot.count;
 
 	(void) add_heading(top, out, list, 4);
 	if (hot > 0)
 	{
 		text_add(out, "\n");
-		add_hot_keys(top, out, list, 0, hot < HOT_KEYS ? hot : HOT_KEYS);
+		add_hot_keys(top, out, 0, hot < HOT_KEYS ? hot : HOT_KEYS);
 	}
 	text_add(out, "\n");
 	list_sort(list, top->options.sort);

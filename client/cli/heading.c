@@ -128,7 +128,7 @@ add_title(const Top *top, Text *out)
 		text_add(text, "  keys: ");
 		(void) printable_cut(text, top->filter, top->width > 0 ? top->width / 3 : INT_MAX);
 	}
-	if (top->hot)
+	if (top->hot_only)
 		text_add(part(&line, 3, PLAIN), "  hot keys");
 	else
 		text_format(part(&line, 3, PLAIN), "  order: %s", top->options.sort);
@@ -425,8 +425,8 @@ add_status(const Top *top, Text *out, size_t total, bool more)
 	text_format(part(&line, 4, PLAIN), "   %s scroll",
 				locale_is_utf8() ? "\xe2\x86\x91\xe2\x86\x93" : "j k");
 	text_add(part(&line, 3, PLAIN), "   / filter");
-	text_add(part(&line, 5, PLAIN), top->hot ? "   c locks" : "   c hot keys");
-	if (!top->hot)
+	text_add(part(&line, 5, PLAIN), top->hot_only ? "   c locks" : "   c hot keys");
+	if (!top->hot_only)
 		text_add(part(&line, 6, PLAIN), "   s order");
 	text_add(part(&line, 7, PLAIN), "   +/- interval");
 	add_line(top, out, &line, true);

@@ -153,17 +153,17 @@ since(const DlockReply *now, int row, const DlockReply *before, int before_row, 
 
 /*
  * How contended the keys of the list were within the window; without one, since
- * the server has counted.  Adds those that are not in the list, if they match the
- * pattern.
+ * the server has counted.  *hot gets those, of the list or not, that match the
+ * pattern, and all that somebody waits for.  It lives as long as the list.
  */
 void
-looks_count_keys(const Looks *looks, List *list, const char *pattern)
+looks_count_keys(const Looks *looks, List *list, const char *pattern, List *hot)
 {
 	const DlockReply *now = looks_now(looks)->contended;
-	List		others = {0};
 	int			row;
 	size_t		i;
 
+	list_free(hot);
 	for (row = 0; row < dlock_reply_rows(now); row++)
 	{
 		const char *key = dlock_reply_get(now, row, 0);
@@ -177,12 +177,17 @@ looks_count_keys(const Looks *looks, List *list, const char *pattern)
 			continue;
 		entry = list_find(list, key);
 		if (entry == NULL)
-			entry = list_add(&others, key);
+			entry = list_add(hot, key);
 		entry->busy = busy;
 		entry->waits = waits;
 		entry->wait_time = since(now, row, before, then, 3);
 	}
-	for (i = 0; i < others.count; i++)
-		*list_add(list, others.entries[i].key) = others.entries[i];
-	list_free(&others);
+	for (i = 0; i < list->count; i++)
+	{
+		const Entry *entry = &list->entries[i];
+
+		if (entry->waiting > 0 || entry->busy + entry->waits > 0)
+			*list_add(hot, entry->key) = *entry;
+	}
+	list_sort(hot, "waiters");
 }

@@ -32,6 +32,7 @@ look_at_server(Top *top, dlock_handle *handle, int64_t timeout, List *list,
 	dlock_status status;
 
 	top->options.key = top->filter;
+	list_free(&top->hot);
 	list_free(list);
 	status = numbers_get(handle, timeout, &numbers, err);
 	if (status == DLOCK_OK)
@@ -62,7 +63,7 @@ one_frame(Top *top, dlock_handle *handle)
 	}
 	else
 	{
-		looks_count_keys(&top->looks, &list, top->filter);
+		looks_count_keys(&top->looks, &list, top->filter, &top->hot);
 		make_frame(top, &out, &list, NULL);
 	}
 	finish_output(&out);
@@ -200,7 +201,7 @@ take_command(Top *top, int key, bool *look)
 			top->asking = true;
 			break;
 		case 'c':
-			top->hot = !top->hot;
+			top->hot_only = !top->hot_only;
 			top->first = 0;
 			break;
 		case 's':
@@ -318,9 +319,9 @@ live(Top *top, dlock_handle *handle)
 
 			status = look_at_server(top, handle, MAX_ANSWER_MS, &list, &err);
 			if (status == DLOCK_OK)
-				looks_count_keys(&top->looks, &list, top->filter);
+				looks_count_keys(&top->looks, &list, top->filter, &top->hot);
 			looked_at = dlock_now();
-			top->pause = (looked_at - began) * LOOK_REST;
+			top->pause = status == DLOCK_OK ? (looked_at - began) * LOOK_REST : 0;
 			look = false;
 		}
 		look_at_terminal(top);
@@ -355,6 +356,7 @@ run_top(const Options *options)
 		live(&top, handle);
 	else
 		code = one_frame(&top, handle);
+	list_free(&top.hot);
 	looks_free(&top.looks);
 	text_free(&top.typed);
 	free(top.filter);

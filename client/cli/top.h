@@ -39,13 +39,14 @@ extern const Numbers *looks_before(const Looks *looks);
 extern const Numbers *looks_oldest(const Looks *looks);
 extern int64_t looks_interval(const Looks *looks, bool oldest);
 extern void looks_count_keys(const Looks *looks, List *list,
-							 const char *pattern);
+							 const char *pattern, List *hot);
 
 typedef struct
 {
 	Options		options;
 	char	   *filter;			/* a shell pattern, or NULL */
 	Looks		looks;
+	List		hot;			/* keys, the most contended first */
 	int64_t		pause;			/* after the last look */
 	bool		coloured;
 	bool		live;
@@ -53,7 +54,7 @@ typedef struct
 	int			height;
 
 	/* what the screen shows */
-	bool		hot;			/* contended keys instead of locks */
+	bool		hot_only;		/* instead of locks */
 	bool		help;
 	bool		asking;			/* for a filter */
 	Text		typed;
