@@ -461,10 +461,7 @@ extern dlock_status dlock_observe(dlock_handle *handle, const char *key,
  * Looking at keys
  */
 
-/*
- * A row of the view dlock_locks.  There are several if several hold the key.  In
- * a row that is pending, only key, state and using_pid are set.
- */
+/* A row of the view dlock_locks.  There are several if several hold the key. */
 typedef struct dlock_info
 {
 	char	   *key;
@@ -474,9 +471,9 @@ typedef struct dlock_info
 	char	   *value;			/* NULL: none, or not visible to us */
 
 	/*
-	 * "held", "preempting", "lapsed" (lazy, past its TTL), "cooling"
-	 * (nobody's any more, but busy because of at_least or delay), or
-	 * "pending" (nobody's yet, but busy because of an open transaction)
+	 * "held", "preempting", "lapsed" (lazy, past its TTL), "cooling" (busy
+	 * because of at_least or delay), or "pending" (an open transaction keeps
+	 * it busy; then only key, state and using_pid are set)
 	 */
 	char	   *state;
 	int32_t		priority;
@@ -514,9 +511,8 @@ typedef struct dlock_waiter
 } dlock_waiter;
 
 /*
- * DLOCK_OK: *info is to be freed.  Of several grants, it is the one with the
- * highest version that is held, as in dlock_watch(); dlock_get_infos() returns
- * all.  DLOCK_NOT_HELD: there is no grant; the key is free or pending.
+ * The grant with the highest version that is held, as in dlock_watch(); *info is
+ * to be freed.  DLOCK_NOT_HELD: there is no grant.
  */
 extern dlock_status dlock_get_info(dlock_handle *handle, const char *key,
 								   int64_t timeout_ms, dlock_info **info,
@@ -534,9 +530,8 @@ extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
 /*
  * The same of all keys that match a LIKE pattern (NULL: all), ordered by key.
  * If limit is not 0, those of so many keys and of the keys that others wait for
- * or have found busy (dlock_contended), provided that the pattern is a prefix:
- * only these are read.  *infos is an array of *n, to be freed with
- * dlock_list_free().
+ * or find busy, provided that the pattern is a prefix: only these are read.
+ * *infos is an array of *n, to be freed with dlock_list_free().
  */
 extern dlock_status dlock_list(dlock_handle *handle, const char *pattern,
 							   int64_t limit, int64_t timeout_ms,

@@ -58,15 +58,17 @@ static const struct
 	"Prints \"held\", \"preempting\", \"not_held\" or \"held_by_other\"." IN_EXEC},
 	[CMD_INFO] = {"info", "KEY [OPTION]...",
 		"show everything about one key",
-	"Shows who holds it, until when, and who waits for it.\n"},
+		"Shows who holds it, until when, and who waits for it; or which open transaction\n"
+	"keeps it busy.\n"},
 	[CMD_LS] = {"ls", "[PATTERN] [OPTION]...",
 		"list the locks that are held or waited for",
 	"PATTERN is a shell pattern: \"*\" matches any text, \"?\" one character.\n"},
 	[CMD_TOP] = {"top", "[PATTERN] [OPTION]...",
-		"show the locks live, with the most contended keys",
-		"The arrows, j and k, page up and down, Home and End scroll; q quits, s changes\n"
-		"the order, + and - change the interval, the space bar refreshes at once.\n"
-	"Without a terminal, one frame is printed.\n"},
+		"show rates, waits, hot keys and the locks, live",
+		"q quits, ? shows the other keys: / filters, c shows the hot keys, s changes the\n"
+		"order, + and - change the interval, arrows and pages scroll.\n"
+		"Without a terminal, one frame is printed, with all numbers since the statistics\n"
+	"were reset.\n"},
 	[CMD_WATCH] = {"watch", "KEY [OPTION]...",
 		"print a line whenever a key changes hands",
 	"The first line shows the current state.\n"},
@@ -125,8 +127,8 @@ static const OptionHelp option_help[] = {
 	{BIT(CMD_ELECT), "once", "--once                 exit when the leadership is lost"},
 	{BIT(CMD_ELECT), "observe", "--observe              follow the election without taking part"},
 	{BIT(CMD_FORCE_RELEASE), "reason", "--reason=TEXT          reason, for the log and the event"},
-	{BIT(CMD_LS) | BIT(CMD_TOP), "sort", "--sort=ORDER           key, remaining, waiters, held (default: key, for top\n"
-	"                         waiters)"},
+	{BIT(CMD_LS) | BIT(CMD_TOP), "sort", "--sort=ORDER           key, remaining, waiters, held, for top also busy\n"
+	"                         (default: key, for top waiters)"},
 	{BIT(CMD_LS), "holders", "--holders              list the holders, not the keys: a key may have several"},
 	{BIT(CMD_LS), "waiters", "--waiters              list the waiters instead of the keys"},
 	{BIT(CMD_LS) | BIT(CMD_TOP) | BIT(CMD_STATS), "limit", "--limit=NUMBER         maximum number of rows"},
@@ -149,7 +151,7 @@ static const char connection_help[] =
 
 static const char exit_help[] =
 "Exit codes:\n"
-"    0  done: granted, renewed, released, held\n"
+"    0  done: granted, renewed, released, held; info: the key is busy\n"
 "   64  invalid command line\n"
 "   69  unreachable: no server, or no answer in time\n"
 "   70  the server reported an error\n"
