@@ -87,6 +87,18 @@ foreach my $what ('a grant', 'the first grant of a key')
 	fresh();
 }
 
+# A new value: the version stays, and they return when it commits.
+$version = $now->ask_it("SELECT dlock_acquire('$key', '1h', value => 'here')");
+watch($version);
+isnt($now->ask_it("SELECT dlock_refresh('$key', $version, '2h')"), '', 'refreshed without a value');
+$now->ask_it("BEGIN; SELECT dlock_refresh('$key', $version, value => 'nowhere'); ROLLBACK");
+$now->ask_it("BEGIN; SELECT dlock_refresh('$key', $version, value => 'there')");
+until_queue($node, $key, 'w1 w2 w3 w4 w5', 'a value that is rolled back or not committed changes nothing');
+$now->ask_it('COMMIT');
+all_see($version, 'a new value');
+is($watchers[0]->ask_it("SELECT value FROM dlock_get('$key')"), 'there', 'which they find then');
+fresh();
+
 # Expiry, while nothing else happens.  A watcher that comes later sees the same.
 $version = $now->ask_it("SELECT dlock_acquire('$key', '2s')");
 $_->start("SELECT coalesce(dlock_watch('$key', $version, '1h')::text, 'free')") foreach @watchers;

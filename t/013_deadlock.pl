@@ -30,14 +30,7 @@ sub circle
 	my $prefix = 'x' . ++$n . '_';
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	foreach my $step (@steps)
-	{
-		s/\$/$prefix/g foreach @$step;
-	}
-	foreach my $i (0 .. $#steps)
-	{
-		like($clients[$i]->ask_it($steps[$i][0]), qr/^(?!ERROR)/, "$what: $i begins");
-	}
+	begin_steps($what, $prefix, \@clients, \@steps);
 	foreach my $i (0 .. $#steps)
 	{
 		$clients[$i]->start($steps[$i][1]);
@@ -54,14 +47,9 @@ sub circle
 	my @victims;
 	while (@left)
 	{
-		my $pids = join(', ', map { $_->{pid} } @left);
-		my $back = "FROM pg_stat_activity WHERE pid IN ($pids) AND state <> 'active' AND query LIKE '%wait =>%'";
-		my $sql = $undo;
-
-		until_sql($node, "SELECT count(*) > 0 $back", 't', "$what: one comes back");
-		my $pid = $node->safe_psql('postgres', "SELECT min(pid) $back");
-		my ($client) = grep { $_->{pid} == $pid } @left;
+		my ($client) = first_back($node, $what, @left);
 		my $answer = $client->answer;
+		my $sql = $undo;
 
 		@left = grep { $_ != $client } @left;
 		if ($answer =~ /^ERROR/)

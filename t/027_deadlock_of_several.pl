@@ -31,14 +31,7 @@ sub knot
 	my @victims;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	foreach my $step (@steps)
-	{
-		s/\$/$prefix/g foreach @$step;
-	}
-	foreach my $i (0 .. $#steps)
-	{
-		like($clients[$i]->ask_it($steps[$i][0]), qr/^(?!ERROR)/, "$what: $i begins");
-	}
+	begin_steps($what, $prefix, \@clients, \@steps);
 	foreach my $i (0 .. $#steps)
 	{
 		my ($key) = $steps[$i][1] =~ /'(${prefix}\w+)'/;
@@ -50,20 +43,15 @@ sub knot
 	my @left = @clients;
 	while (@left)
 	{
-		my $pids = join(', ', map { $_->{pid} } @left);
-		my $back = "FROM pg_stat_activity WHERE pid IN ($pids) AND state <> 'active' AND query LIKE '%wait =>%'";
-		my $sql = $undo;
-
-		until_sql($node, "SELECT count(*) > 0 $back", 't', "$what: one comes back");
-		my $pid = $node->safe_psql('postgres', "SELECT min(pid) $back");
-		my ($client) = grep { $_->{pid} == $pid } @left;
+		my ($client) = first_back($node, $what, @left);
 		my $answer = $client->answer;
+		my $sql = $undo;
 
 		@left = grep { $_ != $client } @left;
 		if ($answer =~ /^ERROR/)
 		{
 			is($answer, 'ERROR 40P01', "$what: $client->{name} with a deadlock");
-			like($client->said, qr/DETAIL:  Process $pid waits for lock "${prefix}\w+", blocked by process/,
+			like($client->said, qr/DETAIL:  Process $client->{pid} waits for lock "${prefix}\w+", blocked by process/,
 				"$what: begins with itself");
 			push @victims, $client->{name};
 		}

@@ -43,21 +43,8 @@ sub hold
 	return $version;
 }
 
-sub acquire
-{
-	my ($args) = @_;
-
-	return "SELECT dlock_acquire('$key', '1h', $args)";
-}
-
-sub asks
-{
-	my ($client, $args) = @_;
-
-	$client->start(acquire($args));
-	until_waiting($node, $client, $key);
-	return;
-}
+sub acquire { my ($args) = @_; return acquire_sql($key, $args); }
+sub asks { my ($client, $args) = @_; return asks_for($node, $client, $key, $args); }
 
 # What the holders hear, in the order of the versions.
 sub states

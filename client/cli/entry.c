@@ -92,24 +92,6 @@ state_colour(const char *state)
 	return strcmp(state, "lapsed") == 0 || strcmp(state, "cooling") == 0 ? DIM : PLAIN;
 }
 
-/* NULL if they differ. */
-static const char *
-common(const char *a, const char *b)
-{
-	return a != NULL && b != NULL && strcmp(a, b) == 0 ? a : NULL;
-}
-
-const char *
-entry_role(const Entry *entry)
-{
-	const char *role = granted_count(entry) > 0 ? entry->grants[0].role : NULL;
-	size_t		i;
-
-	for (i = 1; i < granted_count(entry); i++)
-		role = common(role, entry->grants[i].role);
-	return role;
-}
-
 /* What is not ours to see is not the same as nothing. */
 const char *
 shown_text(const char *text, int hidden)
@@ -117,36 +99,57 @@ shown_text(const char *text, int hidden)
 	return hidden ? "(hidden)" : text;
 }
 
+static const char *
+role_of(const dlock_info *info)
+{
+	return info->role;
+}
+
+static const char *
+owner_of(const dlock_info *info)
+{
+	return shown_text(info->owner, info->hidden);
+}
+
+static const char *
+value_of(const dlock_info *info)
+{
+	return shown_text(info->value, info->hidden);
+}
+
+/* NULL if there is none, or if they differ. */
+static const char *
+common(const Entry *entry, const char *(*text_of) (const dlock_info *))
+{
+	const char *text = granted_count(entry) > 0 ? text_of(entry->grants) : NULL;
+	size_t		i;
+
+	for (i = 1; i < granted_count(entry) && text != NULL; i++)
+	{
+		const char *other = text_of(&entry->grants[i]);
+
+		if (other == NULL || strcmp(text, other) != 0)
+			text = NULL;
+	}
+	return text;
+}
+
+const char *
+entry_role(const Entry *entry)
+{
+	return common(entry, role_of);
+}
+
 const char *
 entry_owner(const Entry *entry)
 {
-	const char *owner = NULL;
-	size_t		i;
-
-	for (i = 0; i < granted_count(entry); i++)
-	{
-		const dlock_info *info = &entry->grants[i];
-		const char *this = shown_text(info->owner, info->hidden);
-
-		owner = i == 0 ? this : common(owner, this);
-	}
-	return owner;
+	return common(entry, owner_of);
 }
 
 const char *
 entry_value(const Entry *entry)
 {
-	const char *value = NULL;
-	size_t		i;
-
-	for (i = 0; i < granted_count(entry); i++)
-	{
-		const dlock_info *info = &entry->grants[i];
-		const char *this = shown_text(info->value, info->hidden);
-
-		value = i == 0 ? this : common(value, this);
-	}
-	return value;
+	return common(entry, value_of);
 }
 
 /* The grant that expires first; NULL: there is none. */

@@ -18,6 +18,7 @@ use DlockTest;
 our @EXPORT = qw(
   client close_clients until_sql queue_of until_queue until_waiting until_gone
   waits_for start_and_see stop_with_lwlock stop_asleep was_woken
+  acquire_sql asks_for begin_steps first_back
 );
 
 my $made = 0;
@@ -228,6 +229,52 @@ sub until_waiting
 		"$client->{name} waits for $key",
 		%params);
 	return;
+}
+
+sub acquire_sql
+{
+	my ($key, $args) = @_;
+
+	return "SELECT dlock_acquire('$key', '1h', $args)";
+}
+
+# The client asks for the key, and waits.
+sub asks_for
+{
+	my ($node, $client, $key, $args) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$client->start(acquire_sql($key, $args));
+	until_waiting($node, $client, $key);
+	return;
+}
+
+# Clients with steps that make a deadlock: each does its first one.  "$" in a step is the prefix of
+# this deadlock's keys.
+sub begin_steps
+{
+	my ($what, $prefix, $clients, $steps) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	foreach my $i (0 .. $#$steps)
+	{
+		s/\$/$prefix/g foreach @{ $steps->[$i] };
+		like($clients->[$i]->ask_it($steps->[$i][0]), qr/^(?!ERROR)/, "$what: $i begins");
+	}
+	return;
+}
+
+# The first of these clients that comes back from its wait.
+sub first_back
+{
+	my ($node, $what, @clients) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $pids = join(', ', map { $_->{pid} } @clients);
+	my $back = "FROM pg_stat_activity WHERE pid IN ($pids) AND state <> 'active' AND query LIKE '%wait =>%'";
+
+	until_sql($node, "SELECT count(*) > 0 $back", 't', "$what: one comes back");
+	my $pid = $node->safe_psql('postgres', "SELECT min(pid) $back");
+	return grep { $_->{pid} == $pid } @clients;
 }
 
 # What a process waits for, as "type event".
