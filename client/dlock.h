@@ -529,9 +529,9 @@ extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
 
 /*
  * The same of all keys that match a LIKE pattern (NULL: all), ordered by key.
- * If limit is not 0, those of so many keys and of the keys that others wait for
- * or find busy, provided that the pattern is a prefix: only these are read.
- * *infos is an array of *n, to be freed with dlock_list_free().
+ * If limit is not 0, those of so many keys and of the keys that others wait for,
+ * provided that the pattern is a prefix: only these are read.  *infos is an
+ * array of *n, to be freed with dlock_list_free().
  */
 extern dlock_status dlock_list(dlock_handle *handle, const char *pattern,
 							   int64_t limit, int64_t timeout_ms,

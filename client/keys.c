@@ -278,8 +278,9 @@ like_prefix(const char *pattern, char *prefix)
 }
 
 dlock_status
-dlock_list(dlock_handle *handle, const char *pattern, int64_t limit,
-		   int64_t timeout_ms, dlock_info **infos, size_t *n, dlock_error *err)
+dlock_list_by(dlock_handle *handle, const char *sql, const char *pattern,
+			  int64_t limit, int64_t timeout_ms, dlock_info **infos, size_t *n,
+			  dlock_error *err)
 {
 	DlockCall	call;
 	char		text[24];
@@ -299,11 +300,18 @@ dlock_list(dlock_handle *handle, const char *pattern, int64_t limit,
 	params[0] = pattern;
 	params[1] = prefix;
 	params[2] = number_param(limit < INT32_MAX ? limit : 0, text, sizeof(text));
-	status = ask(handle, &call, dlock_sql_list, 3, params, timeout_ms, err);
+	status = ask(handle, &call, sql, 3, params, timeout_ms, err);
 	free(prefix);
 	if (status == DLOCK_OK)
 		status = make_infos(call.reply, infos, n, err);
 	return status;
+}
+
+dlock_status
+dlock_list(dlock_handle *handle, const char *pattern, int64_t limit,
+		   int64_t timeout_ms, dlock_info **infos, size_t *n, dlock_error *err)
+{
+	return dlock_list_by(handle, dlock_sql_list, pattern, limit, timeout_ms, infos, n, err);
 }
 
 void

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * keys.h
- *	  A statement that only reads, for the command line.
+ *	  Statements that only read, for the command line.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,5 +14,9 @@
 extern dlock_status dlock_read(dlock_handle *handle, const char *sql,
 							   int64_t timeout_ms, DlockReply **reply,
 							   dlock_error *err);
+extern dlock_status dlock_list_by(dlock_handle *handle, const char *sql,
+								  const char *pattern, int64_t limit,
+								  int64_t timeout_ms, dlock_info **infos,
+								  size_t *n, dlock_error *err);
 
 #endif							/* DLOCK_KEYS_H */

@@ -204,19 +204,23 @@ const char	dlock_sql_info[] = "SELECT " INFO_COLUMNS
 
 /*
  * A pattern of LIKE or NULL, its prefix, the number of keys or NULL.  With a
- * number, those that are waited for or contended come too.  Each look at a key
- * sees its newest state, so a key must be looked at once only: its grants of two
- * moments could be two holders.
+ * number, further keys come too.  Each look at a key sees its newest state, so a
+ * key must be looked at once only: its grants of two moments could be two
+ * holders.
  */
-const char	dlock_sql_list[] =
-"WITH k AS MATERIALIZED (SELECT w.key FROM @.dlock_waiters w WHERE $3" INT4 " IS NOT NULL"
-" UNION SELECT c.key FROM @.dlock_contended c WHERE $3" INT4 " IS NOT NULL)"
-" SELECT " INFO_COLUMNS
-" FROM (SELECT p.* FROM @.dlock_list(prefix => $2" TEXT ", after => NULL" TEXT ", max_keys => $3" INT4 ") p"
-" WHERE NOT EXISTS (SELECT FROM k WHERE k.key" EQUALS "p.key)"
-" UNION ALL SELECT g.* FROM k, @.dlock_get(key => k.key) g) l"
-" WHERE $1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT
-" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version, l.using_pid";
+#define LIST(keys) \
+"WITH k AS MATERIALIZED (SELECT x.key FROM (" keys ") x WHERE $3" INT4 " IS NOT NULL)" \
+" SELECT " INFO_COLUMNS \
+" FROM (SELECT p.* FROM @.dlock_list(prefix => $2" TEXT ", after => NULL" TEXT ", max_keys => $3" INT4 ") p" \
+" WHERE NOT EXISTS (SELECT FROM k WHERE k.key" EQUALS "p.key)" \
+" UNION ALL SELECT g.* FROM k, @.dlock_get(key => k.key) g) l" \
+" WHERE $1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT \
+" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version, l.using_pid"
+
+#define WAITED_FOR "SELECT DISTINCT w.key FROM @.dlock_waiters w"
+
+const char	dlock_sql_list[] = LIST(WAITED_FOR);
+const char	dlock_sql_list_hot[] = LIST(WAITED_FOR " UNION SELECT c.key FROM @.dlock_contended c");
 
 const char	dlock_sql_waiters[] =
 "SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "

@@ -26,6 +26,7 @@ extern const char dlock_sql_renew[];
 extern const char dlock_sql_orphans[];
 extern const char dlock_sql_info[];
 extern const char dlock_sql_list[];
+extern const char dlock_sql_list_hot[];
 extern const char dlock_sql_waiters[];
 extern const char dlock_sql_watch[];
 extern const char dlock_sql_health[];

@@ -4,6 +4,9 @@
  */
 #include "cli.h"
 
+#include "keys.h"
+#include "sql.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -265,20 +268,16 @@ merge(List *list)
 	list_by_key(list);
 }
 
-/*
- * max_keys: of so many keys, and of those that are waited for or contended; 0: of
- * all.
- */
-dlock_status
-list_get(dlock_handle *handle, const Options *options, int64_t max_keys,
-		 int64_t timeout, List *list, dlock_error *err)
+static dlock_status
+list_get_by(dlock_handle *handle, const char *sql, const char *glob,
+			int64_t max_keys, int64_t timeout, List *list, dlock_error *err)
 {
-	char	   *pattern = options->key != NULL ? like_pattern(options->key) : NULL;
+	char	   *pattern = glob != NULL ? like_pattern(glob) : NULL;
 	dlock_status status;
 
 	memset(list, 0, sizeof(*list));
-	status = dlock_list(handle, pattern, max_keys, timeout, &list->infos,
-						&list->info_count, err);
+	status = dlock_list_by(handle, sql, pattern, max_keys, timeout, &list->infos,
+						   &list->info_count, err);
 	if (status == DLOCK_OK)
 		status = dlock_list_waiters(handle, pattern, 0, timeout,
 									&list->waiters, &list->waiter_count, err);
@@ -287,6 +286,22 @@ list_get(dlock_handle *handle, const Options *options, int64_t max_keys,
 		merge(list);
 	list->more = max_keys > 0 && list->count >= (size_t) max_keys;
 	return status;
+}
+
+/* max_keys: of so many keys, and of those that are waited for; 0: of all. */
+dlock_status
+list_get(dlock_handle *handle, const Options *options, int64_t max_keys,
+		 List *list, dlock_error *err)
+{
+	return list_get_by(handle, dlock_sql_list, options->key, max_keys, -1, list, err);
+}
+
+/* The same and of those that are contended. */
+dlock_status
+list_get_hot(dlock_handle *handle, const char *glob, int64_t max_keys,
+			 int64_t timeout, List *list, dlock_error *err)
+{
+	return list_get_by(handle, dlock_sql_list_hot, glob, max_keys, timeout, list, err);
 }
 
 /* One key, by the index. */

@@ -252,7 +252,7 @@ run_ls(const Options *options)
 	List		list;
 	Text		json = {0};
 	bool		by_key = options->sort == NULL || strcmp(options->sort, "key") == 0;
-	dlock_status status = list_get(handle, options, by_key ? options->limit : 0, -1,
+	dlock_status status = list_get(handle, options, by_key ? options->limit : 0,
 								   &list, &err);
 
 	if (status != DLOCK_OK)

@@ -31,12 +31,11 @@ look_at_server(Top *top, dlock_handle *handle, int64_t timeout, List *list,
 	Numbers		numbers;
 	dlock_status status;
 
-	top->options.key = top->filter;
 	list_free(&top->hot);
 	list_free(list);
 	status = numbers_get(handle, timeout, &numbers, err);
 	if (status == DLOCK_OK)
-		status = list_get(handle, &top->options, MAX_KEYS, timeout, list, err);
+		status = list_get_hot(handle, top->filter, MAX_KEYS, timeout, list, err);
 	if (status == DLOCK_OK)
 		looks_add(&top->looks, &numbers);
 	else
