@@ -213,8 +213,8 @@ add_summary(const Top *top, Text *out, const List *list)
 	sum_up(list, &sum);
 	text_count(text, sum.held);
 	text_add(text, list->more ? "+ held" : " held");
-	add_some(&line, 6, PLAIN, sum.preempting, "asked to yield");
-	add_some(&line, 8, PLAIN, sum.lapsed, "lapsed");
+	add_some(&line, 6, PLAIN, sum.preempting, "of them asked to yield");
+	add_some(&line, 8, PLAIN, sum.lapsed, "of them lapsed");
 	add_some(&line, 7, PLAIN, sum.cooling, "cooling");
 	add_some(&line, 2, RED, sum.pending, "pending");
 	text = part(&line, 1, sum.waiting > 0 ? YELLOW : PLAIN);
