@@ -86,6 +86,8 @@ my $series = scrape();
 is($series->{'dlock_grants_total{datname="postgres"}'}, 0, 'nothing has happened');
 is($series->{'dlock_health_status{check="failover",datname="postgres"}'}, 2, 'no standby: a problem');
 is($series->{'dlock_health_status{check="server",datname="postgres"}'}, 0, 'the server is well');
+is($series->{'dlock_health_status{check="reaper",datname="postgres"}'}, 1, 'no reaper: a warning');
+like($rules, qr/dlock_health_status\{check="reaper"\} > 0\n/, 'which is enough for the rule about it');
 is($series->{'dlock_transactions_oldest_seconds{datname="postgres"}'}, 0, 'no open transaction');
 
 # what happens shows

@@ -361,8 +361,7 @@ add_users(Text *out, const Entry *entry)
 		if (info->using_pid == 0)
 			continue;
 		text_clear(&buffer);
-		text_format(&buffer, "an open transaction of process %d%s", (int) info->using_pid,
-					is_pending(info) ? ", which is taking it or has not ended" : "");
+		text_format(&buffer, "an open transaction of process %d", (int) info->using_pid);
 		add_line(out, "in use by", buffer.data);
 	}
 	text_free(&buffer);

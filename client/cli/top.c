@@ -89,7 +89,7 @@ forget_widths(Top *top)
 	memset(top->hot_widths, 0, sizeof(top->hot_widths));
 }
 
-/* What was typed begins the keys, unless it is a pattern. */
+/* What was typed is how keys begin. */
 static void
 set_filter(Top *top)
 {
@@ -97,8 +97,7 @@ set_filter(Top *top)
 	top->filter = NULL;
 	if (top->typed.len > 0)
 	{
-		if (strpbrk(top->typed.data, "*?") == NULL)
-			text_add(&top->typed, "*");
+		text_add(&top->typed, "*");
 		top->filter = text_take(&top->typed);
 	}
 	top->first = 0;
