@@ -436,7 +436,7 @@ check_trigger(Report *report)
 	dlock_store_close(&store, false);
 	if (!guarded)
 		add(report, "trigger", WORTH_A_LOOK,
-			"of dlock.locks is not enabled always, as after pg_restore --disable-triggers: every acquire is slower, and a subscription could write to the table",
+			"of dlock.locks is not enabled always, as after pg_restore --disable-triggers: every exclusive acquire is slower, and a subscription could write to the table",
 			"ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_row, ENABLE ALWAYS TRIGGER refuse_replicated_truncate;");
 }
 

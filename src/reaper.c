@@ -334,8 +334,8 @@ run_pass(DlockDatabase *db)
 	pause = dlock_reap_interval * INT64CONST(1000);
 	if (removed == 0)
 		pause = Max(pause, worked * REST_PASS);
-	/* the trigger that marks places is disabled: another pass cannot help */
-	if (db->progress.next_block == 0 && !dlock_places_known(db))
+	/* if the trigger of places.c is disabled, another pass does not help */
+	if (dlock_reap_interval == 0)
 		pause = Max(pause, UNKNOWN_PAUSE_US);
 	db->progress.not_before = dlock_clock_now() + pause;
 

@@ -63,6 +63,15 @@ $changer->ask_it('COMMIT');
 is($other{$_}->ask_it("SELECT dlock_acquire('a', '1 ms')"), 'ERROR LK002', "$_: a is refused") foreach qw(plain block serializable);
 like($other{plain}->said, qr/Shard 579 is not served here/, 'the detail has the shard');
 is($other{plain}->ask_it("SELECT dlock_acquire('b', '1 ms') IS NOT NULL"), 't', 'b is granted');
+
+# the same from pg_restore --disable-triggers
+$changer->ask_it($_) foreach 'ALTER TABLE dlock.served DISABLE TRIGGER ALL', "UPDATE dlock.served SET shards = '{[579,580)}'",
+  'ALTER TABLE dlock.served ENABLE TRIGGER ALL';
+is($other{plain}->ask_it("SELECT dlock_acquire('b', '1 ms')"), 'ERROR LK002', 'restored without triggers: b is refused');
+is($other{plain}->ask_it("SELECT dlock_acquire('a', '1 ms') IS NOT NULL"), 't', 'restored without triggers: a is granted');
+$changer->ask_it("ALTER TABLE dlock.served ENABLE ALWAYS TRIGGER $_") foreach qw(served_changed served_truncated);
+serve($primary, $only_b);
+is($other{plain}->ask_it("SELECT dlock_acquire('a', '1 ms')"), 'ERROR LK002', 'and back');
 close_clients(values %other);
 
 #
