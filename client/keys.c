@@ -102,7 +102,7 @@ fill_info(dlock_info *info, const DlockReply *reply, int row)
 	info->requestor_since_ms = dlock_reply_int(reply, row, 16);
 	info->requestor_deadline_ms = dlock_reply_int(reply, row, 17);
 	info->requestor_left_ms = dlock_reply_int(reply, row, 18);
-	info->slots = dlock_reply_slots(reply, row, 19);
+	info->slots = info->version != 0 ? dlock_reply_slots(reply, row, 19) : 0;
 	info->using_pid = (int32_t) dlock_reply_int(reply, row, 20);
 	info->hidden = dlock_reply_bool(reply, row, 21);
 	return ok;

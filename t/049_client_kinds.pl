@@ -53,6 +53,20 @@ is(on_server('slots', 'sem'), "3\n3\n3", 'three grants');
 like($a->ask('infos', 'sem')->{grants}, qr{^\d+/3/held,\d+/3/held,\d+/3/held$}, 'dlock_get_infos()');
 my $newest = (split /\n/, on_server('version', 'sem'))[-1];
 is($d->ask('info', 'sem')->{version}, $newest, 'dlock_get_info() is the newest of them');
+
+# an open transaction that takes a place, or the whole of another key
+{
+	my $open = session($node);
+
+	ask($open, "BEGIN; SELECT dlock_acquire('sem', slots => 10), dlock_acquire('taken')");
+	like($a->ask('infos', 'sem')->{grants}, qr{^\d+/3/held,\d+/3/held,\d+/3/held,0/0/pending$}, 'dlock_get_infos(): the grants, and what is pending');
+	is($d->ask('info', 'sem')->{version}, $newest, 'dlock_get_info(): a grant');
+	is($a->ask('infos', 'taken')->{grants}, '0/0/pending', 'dlock_get_infos(): only pending');
+	is($d->ask('info', 'taken')->{status}, 'not_held', 'dlock_get_info(): nobody holds it');
+	ask($open, 'ROLLBACK');
+	end_session($open);
+	is($a->ask('infos', 'taken')->{count}, 0, 'dlock_get_infos(): free again');
+}
 is($d->ask('info', 'sem')->{slots}, 3, 'and has its slots');
 is($d->ask('watch', 'sem', version => $newest, wait => 0)->{status}, 'unchanged', 'as dlock_watch() sees it');
 $d->send('acquire', 'sem', slots => 3, wait => 60000, ttl => 60000);

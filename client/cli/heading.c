@@ -238,6 +238,16 @@ add_summary(const Top *top, Text *out, const List *list)
 	add_line(top, out, &line, false);
 }
 
+/*
+ * What was added to a counter.  Backends count without locks, so while one of
+ * them ends, a counter may seem to go back for a moment.
+ */
+static int64_t
+added(int64_t now, int64_t before)
+{
+	return now > before ? now - before : 0;
+}
+
 /* Per second since the last look; without one, how many since the reset. */
 static void
 text_rate(Text *to, const Looks *looks, int64_t now, int64_t before)
@@ -249,7 +259,7 @@ text_rate(Text *to, const Looks *looks, int64_t now, int64_t before)
 		text_count(to, (uint64_t) now);
 		return;
 	}
-	tenths = ((now - before) * 10000 + looks_interval(looks, false) / 2) /
+	tenths = (added(now, before) * 10000 + looks_interval(looks, false) / 2) /
 		looks_interval(looks, false);
 	text_count(to, (uint64_t) tenths / 10);
 	/* nobody needs the fraction of a large number */
@@ -357,16 +367,16 @@ add_events(const Top *top, Text *out)
 	for (i = 0; i < EVENTS; i++)
 	{
 		int64_t		count = numbers_counter(looks_now(looks), event_counters[i]);
-		int64_t		added = before == NULL ? 0 :
-		count - numbers_counter(before, event_counters[i]);
+		int64_t		lately = before == NULL ? 0 :
+		added(count, numbers_counter(before, event_counters[i]));
 
-		text = part(&line, i, added > 0 ? RED : PLAIN);
+		text = part(&line, i, lately > 0 ? RED : PLAIN);
 		if (i > 0)
 			text_add(text, ", ");
-		text_count(text, (uint64_t) (before == NULL ? count : count - looks->events[i]));
+		text_count(text, (uint64_t) (before == NULL ? count : added(count, looks->events[i])));
 		text_format(text, " %s", names[i]);
-		if (added > 0)
-			text_format(text, " (+%lld)", (long long) added);
+		if (lately > 0)
+			text_format(text, " (+%lld)", (long long) lately);
 	}
 	text = part(&line, EVENTS, PLAIN);
 	if (before == NULL)

@@ -55,16 +55,14 @@ one_frame(Top *top, dlock_handle *handle)
 	if (status != DLOCK_OK)
 		return report_status(status, &err, NULL);
 	look_at_terminal(top);
+	looks_count_keys(&top->looks, &list, top->filter, &top->hot);
 	if (top->options.json)
 	{
 		list_sort(&list, top->options.sort);
 		json_frame(top, &out, &list);
 	}
 	else
-	{
-		looks_count_keys(&top->looks, &list, top->filter, &top->hot);
 		make_frame(top, &out, &list, NULL);
-	}
 	finish_output(&out);
 	list_free(&list);
 	return 0;
