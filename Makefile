@@ -5,6 +5,7 @@ EXTVERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" dlock.control
 
 MODULE_big = dlock
 OBJS = \
+	src/absent.o \
 	src/all.o \
 	src/args.o \
 	src/await.o \

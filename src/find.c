@@ -438,7 +438,7 @@ dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
 		CHECK_FOR_INTERRUPTS();
 		found->n = first;
 		is_locked = looks++ >= FREE_LOOKS;
-		dlock_places_read(key, &claims);
+		dlock_places_read(key, DLOCK_HEAD, &claims);
 		if (is_locked)
 			LWLockAcquire(partition, LW_SHARED);
 		index_rescan(scan, skey, nkeys, NULL, 0);

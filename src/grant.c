@@ -25,6 +25,7 @@
 #include "storage/procarray.h"
 #include "storage/sinval.h"
 
+#include "absent.h"
 #include "clock.h"
 #include "database.h"
 #include "events.h"
@@ -225,16 +226,15 @@ begin_insert(DlockTry *try, DlockInsertion *insertion, const DlockGrant *grant)
 }
 
 /*
- * Is there a row of the slot by now, where we have found none?  The partition
- * lock is held.  Reading the index may take long because of dead entries, so it
- * is read only if a row may have been added.
+ * Is there a head by now, where we have found none?  The partition lock is held.
+ * Reading the index may take long because of dead entries, so it is read only if
+ * a head may have been added.
  */
 static bool
-is_slot_taken(const DlockTry *try, const DlockInsertion *insertion, int64 slot)
+is_head_taken(const DlockTry *try, const DlockInsertion *insertion)
 {
-	if (try->is_marked && !try->guesses &&
-		dlock_places_unchanged(try->key, &try->claims, slot == DLOCK_HEAD,
-							   slot != DLOCK_HEAD))
+	if (try->is_marked &&
+		dlock_places_unchanged(try->key, &try->claims, true, false))
 		return false;
 	return dlock_write_is_there(insertion);
 }
@@ -255,7 +255,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
 	dlock_write_prepare_insert(&insertion, &try->store, try->key, DLOCK_HEAD, &grant);
 	begin_insert(try, &insertion, &grant);
-	if (is_slot_taken(try, &insertion, DLOCK_HEAD) ||
+	if (is_head_taken(try, &insertion) ||
 		dlock_places_marked(try->key) != try->is_marked ||
 		!dlock_places_unchanged(try->key, &try->claims, false, try->is_marked))
 	{
@@ -264,7 +264,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	}
 	if (!insertion.is_whole)
 	{
-		dlock_write_end_insert(&insertion, &grant, &row);
+		(void) dlock_write_end_insert(&insertion, &grant, &row);
 		dlock_xact_end_change(change, false, false, DLOCK_NEVER);
 		return false;
 	}
@@ -272,7 +272,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	/* the head is ours: draw the version, and start the lease now */
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
-	dlock_write_end_insert(&insertion, &grant, &row);
+	(void) dlock_write_end_insert(&insertion, &grant, &row);
 	end_rows(try, verdict, grant.acquired_at, change);
 	granted(try, &grant);
 	dlock_xact_count_change(change, DLOCK_STAT_GRANTS);
@@ -395,7 +395,7 @@ take_old_place(DlockTry *try, int taken, DlockGrant *grant)
 	if (is_ours)
 	{
 		draw_version(try, grant);
-		dlock_places_claim_place(try->key);
+		dlock_places_claim_place(try->key, try->request->slot);
 	}
 	LWLockRelease(partition);
 	if (is_ours)
@@ -404,7 +404,28 @@ take_old_place(DlockTry *try, int taken, DlockGrant *grant)
 	return is_ours;
 }
 
-/* Put a grant into a new row.  False: look again. */
+/*
+ * Did a reader find no head?  As nothing has changed since, that was true, and it
+ * is remembered.  The partition lock is held.
+ */
+static void
+note_absent_head(const DlockTry *try)
+{
+	const DlockRows *found = try->found;
+
+	if (try->request->slots == DLOCK_SHARED &&
+		(found->n == 0 || found->states[0].slot != DLOCK_HEAD))
+		dlock_absent_note(try->key, try->claims.heads);
+}
+
+/*
+ * Put a grant into a new row.  False: look again.
+ *
+ * The owner must not have another place.  If we have looked for one, the counter
+ * says whether that is still so, and the dead entries that the owner has left in
+ * the index are not read under the partition lock.  If we guess, because we know
+ * of none, the insertion finds out.
+ */
 static bool
 add_place(DlockTry *try, DlockGrant *grant)
 {
@@ -417,15 +438,24 @@ add_place(DlockTry *try, DlockGrant *grant)
 							   slot != DLOCK_HEAD ? slot : 1, grant);
 	begin_insert(try, &insertion, grant);
 	if (!is_unchanged(try, grant) ||
-		(slot != DLOCK_HEAD && is_slot_taken(try, &insertion, slot)))
+		(slot != DLOCK_HEAD && !try->guesses &&
+		 !dlock_places_own_unchanged(try->key, slot, &try->claims)))
 	{
 		dlock_write_cancel_insert(&insertion);
 		return false;
 	}
+	if (grant->version == 0)
+		note_absent_head(try);
 	draw_version(try, grant);
 	if (slot == DLOCK_HEAD)
 		insertion.slot = grant->version;
-	dlock_write_end_insert(&insertion, grant, &row);
+	insertion.checks = try->guesses;
+	if (!dlock_write_end_insert(&insertion, grant, &row))
+	{
+		try->wrote = DLOCK_WROTE_LAZY;
+		dlock_write_remove(&try->store, &row);
+		return false;
+	}
 	if (!insertion.is_whole)
 		dlock_write_grant(&try->store, try->key, insertion.slot, &row, grant);
 	return true;

@@ -24,8 +24,10 @@
 #include "access/transam.h"
 #include "miscadmin.h"
 
+#include "absent.h"
 #include "clock.h"
 #include "guc.h"
+#include "hint.h"
 #include "lock.h"
 #include "record.h"
 #include "session.h"
@@ -98,21 +100,24 @@ find_named(DlockTry *try)
 }
 
 /*
- * The place that the owner of a shared request has so far.  Mostly there is
- * none, and an insertion finds out for sure.  So the first look asks only the
- * hint.  If nothing is to be inserted, there is a second look: a request gets
- * the place that its owner has even if others have to wait.
+ * The place that the owner of a shared request has so far.  If there is not even
+ * a hint that it ever had one, the first look guesses that there is none, and the
+ * insertion finds out for sure.  If nothing is to be inserted, there is a second
+ * look: a request gets the place that its owner has even if others have to wait.
  */
 static void
 find_own_place(DlockTry *try)
 {
-	bool		is_first = try->looks == 0;
+	int64		slot = try->request->slot;
+	ItemPointerData hint;
 
-	if (try->request->slot == DLOCK_HEAD)
+	if (slot == DLOCK_HEAD)
 		return;
-	try->guesses = !dlock_find_slot(&try->store, try->key, try->request->slot,
-									is_first ? DLOCK_FIND_HINTED : DLOCK_FIND_NEWEST,
-									try->found) && is_first;
+	try->guesses = try->looks == 0 &&
+		!dlock_hint_get(dlock_key_slot(try->key, slot), &hint);
+	if (!try->guesses)
+		(void) dlock_find_slot(&try->store, try->key, slot, DLOCK_FIND_NEWEST,
+							   try->found);
 }
 
 /*
@@ -155,7 +160,7 @@ find_rows(DlockTry *try)
 		try->is_marked = dlock_places_marked(try->key);
 		if (try->is_marked)
 		{
-			dlock_places_read(try->key, &try->claims);
+			dlock_places_read(try->key, request->slot, &try->claims);
 			try->before = dlock_clock_now();
 		}
 	}
@@ -164,7 +169,8 @@ find_rows(DlockTry *try)
 		find_all(try);
 		return;
 	}
-	(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, how, found);
+	if (!is_shared(request) || !dlock_absent_is(try->key, try->claims.heads))
+		(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, how, found);
 	if (request->op != DLOCK_ACQUIRE)
 		find_named(try);
 	else if (request->slots == DLOCK_SHARED)

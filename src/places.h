@@ -10,11 +10,12 @@
 
 #include "key.h"
 
-/* How often heads and places of some keys had been claimed at one moment. */
+/* How often rows of some keys had been claimed at one moment. */
 typedef struct DlockClaims
 {
-	uint32		heads;
-	uint32		places;
+	uint64		heads;
+	uint64		places;
+	uint64		own;			/* ... the request's own slot, if it has one */
 } DlockClaims;
 
 extern Size dlock_places_shmem_size(void);
@@ -22,11 +23,14 @@ extern void dlock_places_shmem_init(void);
 
 extern void dlock_places_mark(const DlockKey *key);
 extern bool dlock_places_marked(const DlockKey *key);
-extern void dlock_places_read(const DlockKey *key, DlockClaims *claims);
+extern void dlock_places_read(const DlockKey *key, int64 slot, DlockClaims *claims);
 extern bool dlock_places_unchanged(const DlockKey *key,
 								   const DlockClaims *claims,
 								   bool heads_count, bool places_count);
+extern bool dlock_places_own_unchanged(const DlockKey *key, int64 slot,
+									   const DlockClaims *claims);
 extern void dlock_places_claim_head(const DlockKey *key);
-extern void dlock_places_claim_place(const DlockKey *key);
+extern void dlock_places_restored(const DlockKey *key, int64 slot);
+extern void dlock_places_claim_place(const DlockKey *key, int64 slot);
 
 #endif							/* DLOCK_PLACES_H */

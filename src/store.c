@@ -24,6 +24,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "absent.h"
 #include "clock.h"
 #include "compat.h"
 #include "row.h"
@@ -45,7 +46,10 @@ forget(Datum arg, Oid relid)
 {
 	if (!OidIsValid(relid) || relid == cache.heap || relid == cache.index ||
 		relid == cache.versions || relid == cache.incarnation)
+	{
 		cache.valid = false;
+		dlock_absent_forget();
+	}
 }
 
 void

@@ -9,7 +9,7 @@
  *
  * The apply worker fires only triggers that are enabled ALWAYS.  Restoring a
  * dump fires them, too, and is allowed.  It may bring places, so their keys are
- * marked (places.c).
+ * marked before, and whatever it brings is counted afterwards (places.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -25,20 +25,22 @@
 PG_FUNCTION_INFO_V1(dlock_refuse_replication);
 
 static void
-mark_place(HeapTuple tuple)
+note_row(HeapTuple tuple, bool is_there)
 {
 	DlockKey	key;
 
-	if (dlock_row_slot(tuple) == DLOCK_HEAD)
-		return;
 	dlock_row_key(tuple, &key);
-	dlock_places_mark(&key);
+	if (is_there)
+		dlock_places_restored(&key, dlock_row_slot(tuple));
+	else if (dlock_row_slot(tuple) != DLOCK_HEAD)
+		dlock_places_mark(&key);
 }
 
 Datum
 dlock_refuse_replication(PG_FUNCTION_ARGS)
 {
 	TriggerData *data = (TriggerData *) fcinfo->context;
+	bool		is_after;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
@@ -51,11 +53,12 @@ dlock_refuse_replication(PG_FUNCTION_ARGS)
 				 errdetail("The locks of one server mean nothing on another."),
 				 errhint("Publish the tables or the schemas that you need by name, without schema \"dlock\".")));
 
+	is_after = TRIGGER_FIRED_AFTER(data->tg_event);
 	if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
-		mark_place(data->tg_trigtuple);
+		note_row(data->tg_trigtuple, is_after);
 	else if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
 	{
-		mark_place(data->tg_newtuple);
+		note_row(data->tg_newtuple, is_after);
 		return PointerGetDatum(data->tg_newtuple);
 	}
 	return PointerGetDatum(data->tg_trigtuple);

@@ -65,6 +65,7 @@ dlock_write_prepare_insert(DlockInsertion *insertion, const DlockStore *store,
 	insertion->store = store;
 	insertion->key = key;
 	insertion->slot = slot;
+	insertion->checks = false;
 	insertion->tuple = dlock_row_form(store->heap, key, slot, grant);
 	insertion->is_whole = insertion->tuple->t_len <= TOAST_TUPLE_THRESHOLD;
 	if (!insertion->is_whole && slot == DLOCK_HEAD)
@@ -129,31 +130,38 @@ set_hints(const DlockKey *key, HeapTuple tuple)
 /*
  * The version and the times are those of the grant.  "row" is what was added,
  * for a caller that has to update it.
+ *
+ * False, if that was to be checked: the slot has another row, and the caller has
+ * to remove this one.
  */
-void
+bool
 dlock_write_end_insert(DlockInsertion *insertion, const DlockGrant *grant,
 					   DlockRow *row)
 {
 	const DlockStore *store = insertion->store;
 	const DlockKey *key = insertion->key;
 	HeapTuple	tuple = insertion->tuple;
+	bool		is_only;
 
 	dlock_row_stamp(tuple, insertion->slot, grant);
 	heap_insert(store->heap, tuple, GetCurrentCommandId(true), 0, NULL);
-	dlock_indexes_insert(&insertion->indexes, store, tuple, false);
+	is_only = dlock_indexes_insert(&insertion->indexes, store, tuple, false,
+								   insertion->checks);
 	if (insertion->slot == DLOCK_HEAD)
 		dlock_places_claim_head(key);
 	else
-		dlock_places_claim_place(key);
+		dlock_places_claim_place(key, insertion->slot);
 	leave_insert(insertion);
 
-	set_hints(key, tuple);
+	if (is_only)
+		set_hints(key, tuple);
 	CommandCounterIncrement();
 
 	memset(row, 0, sizeof(*row));
 	row->is_ours = true;
 	row->tid = tuple->t_self;
 	row->tuple = tuple;
+	return is_only;
 }
 
 /*
@@ -187,11 +195,11 @@ replace(const DlockStore *store, const DlockKey *key, DlockRow *row,
 			dlock_indexes_load(&indexes);
 		} while (seen != SharedInvalidMessageCounter);
 		LWLockAcquire(partition, LW_EXCLUSIVE);
-		dlock_indexes_insert(&indexes, store, tuple, true);
+		(void) dlock_indexes_insert(&indexes, store, tuple, true, false);
 
 		/* a lookup that is under way may miss the row */
 		dlock_places_claim_head(key);
-		dlock_places_claim_place(key);
+		dlock_places_claim_place(key, dlock_row_slot(tuple));
 		LWLockRelease(partition);
 		dlock_indexes_close(&indexes);
 	}

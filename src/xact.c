@@ -34,6 +34,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
+#include "absent.h"
 #include "clock.h"
 #include "database.h"
 #include "ends.h"
@@ -271,6 +272,8 @@ at_end(bool committed)
 	restore_synchronous_commit();
 	if (committed)
 		count_changes();
+	else
+		dlock_absent_forget();
 	wake_waiters(0, !committed);
 	dlock_ends_at_end(committed);
 	dlock_session_at_end(committed);
@@ -324,6 +327,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
+	dlock_absent_forget();
 	dlock_ends_at_abort_sub(mySubid);
 
 	/* the changes of this subtransaction and its children come last */
