@@ -71,23 +71,30 @@ is_found(const DlockTry *try)
 }
 
 /*
- * The rows for an operation that names a grant: the head, if it is that grant;
- * or else the place, if its version or owner leads to it; or else all.
+ * The rows for an operation that names a grant: the place, if a hint leads to its
+ * version; or else the head, if it is that grant; or else the place of the owner;
+ * or else all.
  */
 static void
 find_named(DlockTry *try)
 {
 	const DlockRequest *request = try->request;
 	DlockRows  *found = try->found;
-	int			nheads = found->n;
+	int			nheads;
 
-	if (request->exclusive_only || !dlock_places_marked(try->key) || is_found(try))
-		return;
-	if (request->by_version &&
+	if (request->by_version && !request->exclusive_only &&
+		dlock_places_marked(try->key) &&
 		dlock_find_version(&try->store, try->key, request->version, found) &&
 		is_found(try))
 		return;
-	found->n = nheads;
+	found->n = 0;
+	(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, DLOCK_FIND_COMMITTED,
+						   found);
+	nheads = found->n;
+
+	/* the head first, because its grant may become that of a place */
+	if (request->exclusive_only || !dlock_places_marked(try->key) || is_found(try))
+		return;
 	if (request->owner != NULL &&
 		dlock_find_slot(&try->store, try->key,
 						dlock_key_owner_slot(request->role, request->owner),
@@ -143,26 +150,27 @@ find_rows(DlockTry *try)
 {
 	const DlockRequest *request = try->request;
 	DlockRows  *found = try->found;
-	DlockFind	how = request->op == DLOCK_ACQUIRE ?
-	DLOCK_FIND_NEWEST : DLOCK_FIND_COMMITTED;
 
 	dlock_found_nothing(found);
 	if (request->op == DLOCK_REAP)
 	{
-		(void) dlock_find_slot(&try->store, try->key, request->slot, how, found);
+		(void) dlock_find_slot(&try->store, try->key, request->slot,
+							   DLOCK_FIND_COMMITTED, found);
+		return;
+	}
+	if (request->op != DLOCK_ACQUIRE)
+	{
+		find_named(try);
 		return;
 	}
 
-	if (request->op == DLOCK_ACQUIRE)
+	if (is_shared(request))
+		dlock_places_mark(try->key);
+	try->is_marked = dlock_places_marked(try->key);
+	if (try->is_marked)
 	{
-		if (is_shared(request))
-			dlock_places_mark(try->key);
-		try->is_marked = dlock_places_marked(try->key);
-		if (try->is_marked)
-		{
-			dlock_places_read(try->key, request->slot, &try->claims);
-			try->before = dlock_clock_now();
-		}
+		dlock_places_read(try->key, request->slot, &try->claims);
+		try->before = dlock_clock_now();
 	}
 	if (try->is_marked && request->slots != DLOCK_SHARED)
 	{
@@ -170,10 +178,9 @@ find_rows(DlockTry *try)
 		return;
 	}
 	if (!is_shared(request) || !dlock_absent_is(try->key, try->claims.heads))
-		(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, how, found);
-	if (request->op != DLOCK_ACQUIRE)
-		find_named(try);
-	else if (request->slots == DLOCK_SHARED)
+		(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, DLOCK_FIND_NEWEST,
+							   found);
+	if (request->slots == DLOCK_SHARED)
 		find_own_place(try);
 }
 
