@@ -5,7 +5,6 @@ EXTVERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" dlock.control
 
 MODULE_big = dlock
 OBJS = \
-	src/absent.o \
 	src/all.o \
 	src/args.o \
 	src/await.o \
@@ -27,6 +26,7 @@ OBJS = \
 	src/indexes.o \
 	src/key.o \
 	src/keytext.o \
+	src/known.o \
 	src/launcher.o \
 	src/listing.o \
 	src/lock.o \

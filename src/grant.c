@@ -25,11 +25,11 @@
 #include "storage/procarray.h"
 #include "storage/sinval.h"
 
-#include "absent.h"
 #include "clock.h"
 #include "database.h"
 #include "events.h"
 #include "grant.h"
+#include "known.h"
 #include "lwlocks.h"
 #include "record.h"
 #include "session.h"
@@ -405,17 +405,22 @@ take_old_place(DlockTry *try, int taken, DlockGrant *grant)
 }
 
 /*
- * Did a reader find no head?  As nothing has changed since, that was true, and it
- * is remembered.  The partition lock is held.
+ * Nothing has changed since we looked, so what we have found was true, and is
+ * remembered.  The partition lock is held.
  */
 static void
-note_absent_head(const DlockTry *try)
+note_found(const DlockTry *try)
 {
 	const DlockRows *found = try->found;
+	bool		has_head = false;
 
-	if (try->request->slots == DLOCK_SHARED &&
-		(found->n == 0 || found->states[0].slot != DLOCK_HEAD))
-		dlock_absent_note(try->key, try->claims.heads);
+	for (int i = 0; i < found->n; i++)
+		has_head = has_head || found->states[i].slot == DLOCK_HEAD;
+	if (!has_head)
+		dlock_known_note_headless(try->key, &try->claims);
+	if (try->counted)
+		dlock_known_note_places(try->key, &try->claims,
+								has_head ? found->n - 1 : found->n);
 }
 
 /*
@@ -445,7 +450,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 		return false;
 	}
 	if (grant->version == 0)
-		note_absent_head(try);
+		note_found(try);
 	draw_version(try, grant);
 	if (slot == DLOCK_HEAD)
 		insertion.slot = grant->version;

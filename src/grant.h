@@ -35,6 +35,7 @@ typedef struct DlockTry
 	int64		before;			/* lease time just before they were read */
 	DlockClaims claims;			/* as of that moment */
 	bool		guesses;		/* the owner may have a place all the same */
+	bool		counted;		/* all places have been read */
 	int			looks;
 	DlockResult *result;
 	DlockWrite	wrote;

@@ -24,10 +24,10 @@
 #include "access/transam.h"
 #include "miscadmin.h"
 
-#include "absent.h"
 #include "clock.h"
 #include "guc.h"
 #include "hint.h"
+#include "known.h"
 #include "lock.h"
 #include "record.h"
 #include "session.h"
@@ -172,15 +172,19 @@ find_rows(DlockTry *try)
 		dlock_places_read(try->key, request->slot, &try->claims);
 		try->before = dlock_clock_now();
 	}
-	if (try->is_marked && request->slots != DLOCK_SHARED)
+	try->counted = try->is_marked && request->slots != DLOCK_SHARED &&
+		!(is_shared(request) &&
+		  dlock_known_room(try->key, &try->claims, request->slots));
+	if (try->counted)
 	{
+		try->guesses = false;
 		find_all(try);
 		return;
 	}
-	if (!is_shared(request) || !dlock_absent_is(try->key, try->claims.heads))
+	if (!is_shared(request) || !dlock_known_headless(try->key, &try->claims))
 		(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, DLOCK_FIND_NEWEST,
 							   found);
-	if (request->slots == DLOCK_SHARED)
+	if (is_shared(request))
 		find_own_place(try);
 }
 
@@ -366,6 +370,7 @@ begin_try(DlockTry *try, const DlockKey *key, const DlockRequest *request,
 	try->result = result;
 	try->is_marked = false;
 	try->guesses = false;
+	try->counted = false;
 	try->looks = 0;
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_store_open(&try->store, request->op != DLOCK_CHECK, false);

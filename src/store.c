@@ -24,9 +24,9 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
-#include "absent.h"
 #include "clock.h"
 #include "compat.h"
+#include "known.h"
 #include "row.h"
 #include "store.h"
 
@@ -48,7 +48,7 @@ forget(Datum arg, Oid relid)
 		relid == cache.versions || relid == cache.incarnation)
 	{
 		cache.valid = false;
-		dlock_absent_forget();
+		dlock_known_forget();
 	}
 }
 

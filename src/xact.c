@@ -34,11 +34,11 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-#include "absent.h"
 #include "clock.h"
 #include "database.h"
 #include "ends.h"
 #include "guc.h"
+#include "known.h"
 #include "session.h"
 #include "standby.h"
 #include "stats.h"
@@ -273,7 +273,7 @@ at_end(bool committed)
 	if (committed)
 		count_changes();
 	else
-		dlock_absent_forget();
+		dlock_known_forget();
 	wake_waiters(0, !committed);
 	dlock_ends_at_end(committed);
 	dlock_session_at_end(committed);
@@ -327,7 +327,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
-	dlock_absent_forget();
+	dlock_known_forget();
 	dlock_ends_at_abort_sub(mySubid);
 
 	/* the changes of this subtransaction and its children come last */
