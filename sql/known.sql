@@ -1,0 +1,116 @@
+-- What a backend remembers of a key, that it has no head and how many places it has at most,
+-- saves reading the index and never gives a wrong answer.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS dlock;
+RESET client_min_messages;
+
+CREATE FUNCTION pg_temp.take(key text, slots int, owner text DEFAULT NULL) RETURNS bigint LANGUAGE sql AS $$
+	SELECT dlock_acquire(key, '1 h', owner, slots => slots)
+$$;
+CREATE FUNCTION pg_temp.give_back(key text) RETURNS bigint LANGUAGE sql AS $$
+	SELECT count(*) FROM dlock_locks AS l WHERE l.key = give_back.key AND dlock_release(l.key, l.version) = 'released'
+$$;
+-- How often a call reads the index.
+CREATE FUNCTION pg_temp.scans(call text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	before bigint := pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass);
+BEGIN
+	EXECUTE call;
+	RETURN pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass) - before;
+END $$;
+
+--
+-- How often the index is read
+--
+SELECT pg_temp.take('k:read', NULL, 'first') IS NOT NULL AS granted;
+-- a reader with a new owner or without one: never; one that comes back looks for its old place,
+-- once; its release knows the row
+BEGIN;
+SELECT pg_temp.scans($$SELECT pg_temp.take('k:read', NULL, 'new')$$) AS new,
+	pg_temp.scans($$SELECT pg_temp.take('k:read', NULL)$$) AS nobody,
+	pg_temp.scans($$SELECT dlock_release('k:read', version) FROM dlock_locks WHERE key = 'k:read' AND owner = 'new'$$) AS release,
+	pg_temp.scans($$SELECT pg_temp.take('k:read', NULL, 'new')$$) AS again;
+COMMIT;
+-- a semaphore reads all places when it may be full, and not before
+SELECT pg_temp.take('k:count', 10) IS NOT NULL AS granted;
+BEGIN;
+SELECT i, pg_temp.scans($$SELECT pg_temp.take('k:count', 10, 'o$$ || i || $$')$$) FROM generate_series(2, 11) AS i;
+SELECT count(*) FROM dlock_locks WHERE key = 'k:count';
+SELECT pg_temp.give_back('k:count');
+SELECT pg_temp.scans($$SELECT pg_temp.take('k:count', 10, 'p1')$$) AS counts, pg_temp.scans($$SELECT pg_temp.take('k:count', 10, 'p2')$$) AS knows,
+	pg_temp.scans($$SELECT pg_temp.take('k:count', 2, 'p3')$$) AS may_be_full;
+COMMIT;
+SELECT pg_temp.give_back('k:read'), pg_temp.give_back('k:count');
+
+--
+-- A head that is added counts
+--
+SELECT pg_temp.take('k:head', NULL) IS NOT NULL AS granted, pg_temp.give_back('k:head');
+SELECT pg_temp.take('k:head', 1) IS NOT NULL AS granted;
+SELECT pg_temp.take('k:head', NULL) IS NULL AS busy, pg_temp.take('k:head', 5) IS NULL AS busy, pg_temp.take('k:head', NULL, 'o') IS NULL AS busy;
+SELECT pg_temp.give_back('k:head');
+
+--
+-- What a rollback brings back
+--
+SELECT pg_temp.take('k:back', 1) IS NOT NULL AS granted;
+BEGIN;
+DELETE FROM dlock.locks WHERE key = 'k:back';
+SELECT pg_temp.take('k:back', NULL) IS NOT NULL AS granted;
+ROLLBACK;
+SELECT pg_temp.take('k:back', NULL) IS NULL AS busy;
+BEGIN;
+SAVEPOINT s;
+DELETE FROM dlock.locks WHERE key = 'k:back';
+SELECT pg_temp.take('k:back', NULL) IS NOT NULL AS granted;
+ROLLBACK TO s;
+SELECT pg_temp.take('k:back', NULL) IS NULL AS busy;
+COMMIT;
+BEGIN;
+TRUNCATE dlock.locks;
+SELECT pg_temp.take('k:back', NULL) IS NOT NULL AS granted;
+ROLLBACK;
+SELECT pg_temp.take('k:back', NULL) IS NULL AS busy;
+SELECT pg_temp.give_back('k:back');
+-- places
+SELECT count(pg_temp.take('k:back3', 3, 'o' || i)) FROM generate_series(1, 3) AS i;
+BEGIN;
+SELECT dlock_release('k:back3', owner => 'o1'), dlock_release('k:back3', owner => 'o2');
+SELECT pg_temp.take('k:back3', 3, 'p') IS NOT NULL AS granted;
+ROLLBACK;
+SELECT pg_temp.take('k:back3', 3, 'p') IS NULL AS busy;
+BEGIN;
+SAVEPOINT s;
+SELECT dlock_release('k:back3', owner => 'o1'), dlock_release('k:back3', owner => 'o2');
+SELECT pg_temp.take('k:back3', 3, 'p') IS NOT NULL AS granted;
+ROLLBACK TO s;
+SELECT pg_temp.take('k:back3', 3, 'p') IS NULL AS busy;
+COMMIT;
+SELECT pg_temp.give_back('k:back3');
+
+--
+-- What SQL adds, as when a dump is restored
+--
+CREATE TEMP TABLE dump AS TABLE dlock.locks WITH NO DATA;
+SELECT pg_temp.take('k:dump', 1) IS NOT NULL AS granted;
+INSERT INTO dump SELECT * FROM dlock.locks WHERE key = 'k:dump';
+DELETE FROM dlock.locks WHERE key = 'k:dump';
+SELECT pg_temp.take('k:dump', NULL) IS NOT NULL AS granted, pg_temp.give_back('k:dump');
+INSERT INTO dlock.locks SELECT * FROM dump;
+SELECT pg_temp.take('k:dump', NULL) IS NULL AS busy;
+DELETE FROM dlock.locks WHERE key = 'k:dump';
+SELECT pg_temp.take('k:dump', NULL) IS NOT NULL AS granted, pg_temp.give_back('k:dump');
+INSERT INTO dlock.locks SELECT * FROM dump;
+UPDATE dlock.locks SET key = 'k:dump2' WHERE key = 'k:dump';
+SELECT pg_temp.take('k:dump', NULL) IS NOT NULL AS granted, pg_temp.give_back('k:dump');
+UPDATE dlock.locks SET key = 'k:dump' WHERE key = 'k:dump2';
+SELECT pg_temp.take('k:dump', NULL) IS NULL AS busy;
+DELETE FROM dlock.locks WHERE key = 'k:dump';
+TRUNCATE dump;
+SELECT count(pg_temp.take('k:dump', 3, 'o' || i)) FROM generate_series(1, 2) AS i;
+INSERT INTO dump SELECT * FROM dlock.locks WHERE key = 'k:dump';
+SELECT pg_temp.give_back('k:dump');
+SELECT pg_temp.take('k:dump', 3) IS NOT NULL AS granted;
+INSERT INTO dlock.locks SELECT * FROM dump;
+SELECT pg_temp.take('k:dump', 3) IS NULL AS busy;
+SELECT pg_temp.give_back('k:dump');
