@@ -20,8 +20,9 @@ BEGIN
 END $$;
 
 --
--- How often the index is read
+-- How often the index is read, unless VACUUM makes everybody forget
 --
+ALTER TABLE dlock.locks SET (autovacuum_enabled = off);
 SELECT pg_temp.take('k:read', NULL, 'first') IS NOT NULL AS granted;
 -- a reader with a new owner or without one: never; one that comes back looks for its old place,
 -- once; its release knows the row
@@ -41,6 +42,8 @@ SELECT pg_temp.scans($$SELECT pg_temp.take('k:count', 10, 'p1')$$) AS counts, pg
 	pg_temp.scans($$SELECT pg_temp.take('k:count', 2, 'p3')$$) AS may_be_full;
 COMMIT;
 SELECT pg_temp.give_back('k:read'), pg_temp.give_back('k:count');
+
+ALTER TABLE dlock.locks RESET (autovacuum_enabled);
 
 --
 -- A head that is added counts
