@@ -112,14 +112,15 @@ PG_FUNCTION_INFO_V1(dlock_test_poison_hints);
 
 /*
  * For the tests only: the extension's script declares no SQL function for it.
- * Stores a hint for the given key whose tuple id is right, wrong or impossible
- * by chance.
+ * Stores a hint for the given key and slot (or version of a place) whose tuple id
+ * is right, wrong or impossible by chance.
  */
 Datum
 dlock_test_poison_hints(PG_FUNCTION_ARGS)
 {
 	text	   *arg = PG_GETARG_TEXT_PP(0);
 	int32		blocks = PG_GETARG_INT32(1);
+	int64		slot = PG_GETARG_INT64(2);
 	DlockKey	key;
 	uint64		dice;
 	ItemPointerData tid;
@@ -132,6 +133,6 @@ dlock_test_poison_hints(PG_FUNCTION_ARGS)
 				   (OffsetNumber) ((dice >> 32) % 400 + 1));
 	if (dice >> 60 == 0)
 		ItemPointerSet(&tid, MaxBlockNumber, FirstOffsetNumber);
-	dlock_hint_set(dlock_key_slot(&key, DLOCK_HEAD), &tid);
+	dlock_hint_set(dlock_key_slot(&key, slot), &tid);
 	PG_RETURN_VOID();
 }
