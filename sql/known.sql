@@ -117,3 +117,19 @@ SELECT pg_temp.take('k:dump', 3) IS NOT NULL AS granted;
 INSERT INTO dlock.locks SELECT * FROM dump;
 SELECT pg_temp.take('k:dump', 3) IS NULL AS busy;
 SELECT pg_temp.give_back('k:dump');
+
+-- nor does it matter that no trigger counts, if ALTER TABLE says so
+SELECT pg_temp.take('k:silent', 1) IS NOT NULL AS granted;
+TRUNCATE dump;
+INSERT INTO dump SELECT * FROM dlock.locks WHERE key = 'k:silent';
+DELETE FROM dlock.locks WHERE key = 'k:silent';
+SELECT pg_temp.take('k:silent', NULL) IS NOT NULL AS granted, pg_temp.give_back('k:silent');
+BEGIN;
+ALTER TABLE dlock.locks DISABLE TRIGGER ALL;
+INSERT INTO dlock.locks SELECT * FROM dump;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_row;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_truncate;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER count_restored_row;
+COMMIT;
+SELECT pg_temp.take('k:silent', NULL) IS NULL AS busy;
+SELECT pg_temp.give_back('k:silent');

@@ -131,6 +131,35 @@ foreach my $i (1 .. 40)
 is($wrong, 0, 'never both');
 
 #
+# A writer has found that nobody shares the key, and has not locked the head yet, when the first
+# reader comes.  Only one of them gets it.  Both are held up where they are about to draw a
+# version; the number of times that the index is read tells that the key is not marked.
+#
+
+my $scans = q{pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass)};
+
+$one->ask_it("SELECT dlock_release('mark', dlock_acquire('mark'))");
+until_sql(
+	$node,
+	"SELECT after - before FROM (SELECT $scans AS before, dlock_acquire('mark') AS v, $scans AS after) AS s, dlock_release('mark', v)",
+	0, 'the key is not marked');
+
+my $blocker = client($node, 'blocker');
+
+$blocker->ask_it('BEGIN; ALTER SEQUENCE dlock.versions INCREMENT BY 1');
+foreach my $case ([ $one, 1 ], [ $two, 'NULL' ])
+{
+	my ($client, $kind) = @$case;
+
+	$client->start("SELECT dlock_acquire('mark', '1h', slots => $kind)");
+	wait_until('it is about to draw a version', sub { return waits_for($node, $client->pid) eq 'Lock relation' });
+}
+$blocker->ask_it('ROLLBACK');
+my @got = grep { /./ } map { $_->answer } $one, $two;
+is(scalar @got, 1, 'one of them has it');
+$one->ask_it("SELECT dlock_release('mark', $_)") foreach @got;
+
+#
 # Rows that come from a dump count.
 #
 
@@ -141,6 +170,16 @@ isnt($one->ask_it("SELECT dlock_acquire('dump', '1h', 'b', slots => 2)"), '', 'a
 $node->safe_psql('postgres', "COPY dlock.locks FROM STDIN;\n$copy\n\\.\n");
 is($two->ask_it("SELECT dlock_acquire('dump', '1h', 'c', slots => 2)"), '', 'with the one from the dump these are two');
 
-$_->leave foreach $one, $two;
+#
+# After a start it is not known which keys have places.  Without a reaper it never is.
+#
+
+is($one->ask_it("SELECT dlock_acquire('left', '1h', slots => NULL) IS NOT NULL"), 't', 'a reader');
+$_->leave foreach $one, $two, $blocker;
+DlockWait::close_monitors();
+$node->append_conf('postgresql.conf', "max_worker_processes = 1\nmax_logical_replication_workers = 0");
+$node->restart;
+is($node->safe_psql('postgres', "SELECT dlock_acquire('left')"), '', 'keeps a writer out at once after a restart');
+
 $node->stop;
 done_testing();
