@@ -2,7 +2,7 @@
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
-CREATE FUNCTION poison(key text, blocks int, slot bigint DEFAULT 0) RETURNS void
+CREATE FUNCTION poison(key text, blocks int) RETURNS void
 	AS '$libdir/dlock', 'dlock_test_poison_hints' LANGUAGE C STRICT;
 
 -- Random operations on a few keys among many rows, with the hint of the key
@@ -68,16 +68,17 @@ SELECT count(dlock_acquire('h:row' || i, '1 h', 'h', repeat('x', 100))) FROM gen
 SELECT hammer(3000, 1);
 SELECT hammer(3000, 20);
 
--- The same with places of one key, whose owners come and go: the hints of the head, of the
--- owner's place and of its version are poisoned.  A place goes to an owner that has one
--- already, or if there are fewer than that; NULL is any number.
+-- The same with places of one key, whose owners come and go.  The hints of the head, of the
+-- owner's place and of its version lead to another row of the key, or to none.  A place goes to
+-- an owner that has one already, or if there are fewer than that; NULL is any number.
+CREATE FUNCTION set_hint(key text, slot bigint, row_at tid) RETURNS void
+	AS '$libdir/dlock', 'dlock_test_set_hint' LANGUAGE C STRICT;
 CREATE FUNCTION hammer_places(rounds int, owners int, places int) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	held bigint[] := array_fill(NULL::bigint, ARRAY[owners]);
 	slots bigint[] := array_fill(NULL::bigint, ARRAY[owners]);
 	last bigint := 0;
 	n int := 0;
-	blocks int := pg_relation_size('dlock.locks') / current_setting('block_size')::int;
 	o int;
 	v bigint;
 	is_held boolean;
@@ -87,7 +88,9 @@ BEGIN
 	FOR i IN 1 .. rounds LOOP
 		o := 1 + floor(random() * owners);
 		is_held := held[o] IS NOT NULL;
-		PERFORM poison('h:places', CASE WHEN i % 3 = 0 THEN 0 ELSE blocks END, s)
+		PERFORM set_hint('h:places', s, coalesce(
+			(SELECT l.ctid FROM dlock.locks AS l WHERE l.key = 'h:places' AND random() < 0.5 AND s IS NOT NULL LIMIT 1),
+			CASE WHEN random() < 0.5 THEN '(0,1)'::tid ELSE '(1000000,1)' END))
 			FROM unnest(ARRAY[0, slots[o], held[o]]) AS s;
 		CASE floor(random() * 8)
 			WHEN 0, 1 THEN
@@ -190,4 +193,5 @@ VACUUM dlock.locks;
 
 DROP FUNCTION hammer;
 DROP FUNCTION hammer_places;
+DROP FUNCTION set_hint;
 DROP FUNCTION poison;

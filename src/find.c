@@ -378,6 +378,8 @@ add_entry(const DlockStore *store, ItemPointerData tid, DlockPins *pins,
 	{
 		is_first = false;
 		add_place(found, first, &tuple, dirty, how, owners_of);
+		if (!HeapTupleIsHotUpdated(&tuple))
+			break;
 	}
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	return is_first && all_dead;

@@ -426,10 +426,11 @@ note_found(const DlockTry *try)
 /*
  * Put a grant into a new row.  False: look again.
  *
- * The owner must not have another place.  If we have looked for one, the counter
- * says whether that is still so, and the dead entries that the owner has left in
- * the index are not read under the partition lock.  If we guess, because we know
- * of none, the insertion finds out.
+ * The owner must not have another place.  The counter says whether one may have
+ * been added since we looked.  So the dead entries that an owner has left in the
+ * index are not read under the partition lock.  If we have not looked, because
+ * there was no hint that the owner ever had a place, the insertion finds out.  If
+ * it has one all the same, the row is removed again.
  */
 static bool
 add_place(DlockTry *try, DlockGrant *grant)
@@ -443,7 +444,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 							   slot != DLOCK_HEAD ? slot : 1, grant);
 	begin_insert(try, &insertion, grant);
 	if (!is_unchanged(try, grant) ||
-		(slot != DLOCK_HEAD && !try->guesses &&
+		(slot != DLOCK_HEAD &&
 		 !dlock_places_own_unchanged(try->key, slot, &try->claims)))
 	{
 		dlock_write_cancel_insert(&insertion);

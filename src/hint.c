@@ -108,31 +108,48 @@ dlock_hint_set(uint64 place, ItemPointer tid)
 	pg_atomic_write_u64(&line[chosen], word);
 }
 
+/*
+ * For the tests only: the extension's script declares no SQL functions for them.
+ */
+
+PG_FUNCTION_INFO_V1(dlock_test_set_hint);
 PG_FUNCTION_INFO_V1(dlock_test_poison_hints);
 
-/*
- * For the tests only: the extension's script declares no SQL function for it.
- * Stores a hint for the given key and slot (or version of a place) whose tuple id
- * is right, wrong or impossible by chance.
- */
-Datum
-dlock_test_poison_hints(PG_FUNCTION_ARGS)
+static void
+set_hint_of(text *arg, int64 slot, ItemPointer tid)
 {
-	text	   *arg = PG_GETARG_TEXT_PP(0);
-	int32		blocks = PG_GETARG_INT32(1);
-	int64		slot = PG_GETARG_INT64(2);
 	DlockKey	key;
-	uint64		dice;
-	ItemPointerData tid;
 
 	if (hints == NULL)
 		elog(ERROR, "dlock is not loaded via \"shared_preload_libraries\"");
 	dlock_key_set(&key, VARDATA_ANY(arg), VARSIZE_ANY_EXHDR(arg));
-	dice = pg_prng_uint64(&pg_global_prng_state);
+	dlock_hint_set(dlock_key_slot(&key, slot), tid);
+}
+
+/* Stores a hint for the given key and slot, or version of a place. */
+Datum
+dlock_test_set_hint(PG_FUNCTION_ARGS)
+{
+	set_hint_of(PG_GETARG_TEXT_PP(0), PG_GETARG_INT64(1),
+				(ItemPointer) PG_GETARG_POINTER(2));
+	PG_RETURN_VOID();
+}
+
+/*
+ * Stores a hint for the head of the given key whose tuple id is right, wrong or
+ * impossible by chance.
+ */
+Datum
+dlock_test_poison_hints(PG_FUNCTION_ARGS)
+{
+	int32		blocks = PG_GETARG_INT32(1);
+	uint64		dice = pg_prng_uint64(&pg_global_prng_state);
+	ItemPointerData tid;
+
 	ItemPointerSet(&tid, (BlockNumber) (dice % ((uint64) blocks + 1)),
 				   (OffsetNumber) ((dice >> 32) % 400 + 1));
 	if (dice >> 60 == 0)
 		ItemPointerSet(&tid, MaxBlockNumber, FirstOffsetNumber);
-	dlock_hint_set(dlock_key_slot(&key, slot), &tid);
+	set_hint_of(PG_GETARG_TEXT_PP(0), DLOCK_HEAD, &tid);
 	PG_RETURN_VOID();
 }
