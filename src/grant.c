@@ -264,7 +264,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	}
 	if (!insertion.is_whole)
 	{
-		(void) dlock_write_end_insert(&insertion, &grant, &row);
+		dlock_write_end_insert(&insertion, &grant, &row);
 		dlock_xact_end_change(change, false, false, DLOCK_NEVER);
 		return false;
 	}
@@ -272,7 +272,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	/* the head is ours: draw the version, and start the lease now */
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
-	(void) dlock_write_end_insert(&insertion, &grant, &row);
+	dlock_write_end_insert(&insertion, &grant, &row);
 	end_rows(try, verdict, grant.acquired_at, change);
 	granted(try, &grant);
 	dlock_xact_count_change(change, DLOCK_STAT_GRANTS);
@@ -426,11 +426,10 @@ note_found(const DlockTry *try)
 /*
  * Put a grant into a new row.  False: look again.
  *
- * The owner must not have another place.  The counter says whether one may have
- * been added since we looked.  So the dead entries that an owner has left in the
- * index are not read under the partition lock.  If we have not looked, because
- * there was no hint that the owner ever had a place, the insertion finds out.  If
- * it has one all the same, the row is removed again.
+ * The owner must not have another place.  If we have only guessed so, because there
+ * was no hint that it ever had one, we ask the index now that it is open.  Under
+ * the partition lock a counter says whether a place may have been added since, so
+ * the dead entries that an owner has left are not read there.
  */
 static bool
 add_place(DlockTry *try, DlockGrant *grant)
@@ -442,6 +441,11 @@ add_place(DlockTry *try, DlockGrant *grant)
 	/* without an owner the slot is the version, which is not known yet */
 	dlock_write_prepare_insert(&insertion, &try->store, try->key,
 							   slot != DLOCK_HEAD ? slot : 1, grant);
+	if (try->guesses && dlock_write_is_there(&insertion))
+	{
+		dlock_write_forget_insert(&insertion);
+		return false;
+	}
 	begin_insert(try, &insertion, grant);
 	if (!is_unchanged(try, grant) ||
 		(slot != DLOCK_HEAD &&
@@ -455,13 +459,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 	draw_version(try, grant);
 	if (slot == DLOCK_HEAD)
 		insertion.slot = grant->version;
-	insertion.checks = try->guesses;
-	if (!dlock_write_end_insert(&insertion, grant, &row))
-	{
-		try->wrote = DLOCK_WROTE_LAZY;
-		dlock_write_remove(&try->store, &row);
-		return false;
-	}
+	dlock_write_end_insert(&insertion, grant, &row);
 	if (!insertion.is_whole)
 		dlock_write_grant(&try->store, try->key, insertion.slot, &row, grant);
 	return true;

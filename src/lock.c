@@ -108,9 +108,9 @@ find_named(DlockTry *try)
 
 /*
  * The place that the owner of a shared request has so far.  If there is not even
- * a hint that it ever had one, the first look guesses that there is none, and the
- * insertion finds out for sure.  If nothing is to be inserted, there is a second
- * look: a request gets the place that its owner has even if others have to wait.
+ * a hint that it ever had one, the first look guesses that there is none, and who
+ * adds one finds out for sure.  If nothing is to be added, there is a second look:
+ * a request gets the place that its owner has even if others have to wait.
  */
 static void
 find_own_place(DlockTry *try)

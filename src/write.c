@@ -65,7 +65,6 @@ dlock_write_prepare_insert(DlockInsertion *insertion, const DlockStore *store,
 	insertion->store = store;
 	insertion->key = key;
 	insertion->slot = slot;
-	insertion->checks = false;
 	insertion->tuple = dlock_row_form(store->heap, key, slot, grant);
 	insertion->is_whole = insertion->tuple->t_len <= TOAST_TUPLE_THRESHOLD;
 	if (!insertion->is_whole && slot == DLOCK_HEAD)
@@ -88,7 +87,7 @@ dlock_write_load_insert(const DlockInsertion *insertion)
 	dlock_indexes_load(&insertion->indexes);
 }
 
-/* Is there any version of this row?  Under the partition lock. */
+/* Is there any version of this row?  For certain only under the partition lock. */
 bool
 dlock_write_is_there(const DlockInsertion *insertion)
 {
@@ -116,6 +115,13 @@ dlock_write_cancel_insert(DlockInsertion *insertion)
 	leave_insert(insertion);
 }
 
+/* The same before the partition lock is taken. */
+void
+dlock_write_forget_insert(DlockInsertion *insertion)
+{
+	dlock_indexes_close(&insertion->indexes);
+}
+
 /* Where the newest version of a row is; a place is also sought by its version. */
 static void
 set_hints(const DlockKey *key, HeapTuple tuple)
@@ -130,38 +136,31 @@ set_hints(const DlockKey *key, HeapTuple tuple)
 /*
  * The version and the times are those of the grant.  "row" is what was added,
  * for a caller that has to update it.
- *
- * False, if that was to be checked: the slot has another row, and the caller has
- * to remove this one.
  */
-bool
+void
 dlock_write_end_insert(DlockInsertion *insertion, const DlockGrant *grant,
 					   DlockRow *row)
 {
 	const DlockStore *store = insertion->store;
 	const DlockKey *key = insertion->key;
 	HeapTuple	tuple = insertion->tuple;
-	bool		is_only;
 
 	dlock_row_stamp(tuple, insertion->slot, grant);
 	heap_insert(store->heap, tuple, GetCurrentCommandId(true), 0, NULL);
-	is_only = dlock_indexes_insert(&insertion->indexes, store, tuple, false,
-								   insertion->checks);
+	dlock_indexes_insert(&insertion->indexes, store, tuple, false);
 	if (insertion->slot == DLOCK_HEAD)
 		dlock_places_claim_head(key);
 	else
 		dlock_places_claim_place(key, insertion->slot);
 	leave_insert(insertion);
 
-	if (is_only)
-		set_hints(key, tuple);
+	set_hints(key, tuple);
 	CommandCounterIncrement();
 
 	memset(row, 0, sizeof(*row));
 	row->is_ours = true;
 	row->tid = tuple->t_self;
 	row->tuple = tuple;
-	return is_only;
 }
 
 /*
@@ -195,7 +194,7 @@ replace(const DlockStore *store, const DlockKey *key, DlockRow *row,
 			dlock_indexes_load(&indexes);
 		} while (seen != SharedInvalidMessageCounter);
 		LWLockAcquire(partition, LW_EXCLUSIVE);
-		(void) dlock_indexes_insert(&indexes, store, tuple, true, false);
+		dlock_indexes_insert(&indexes, store, tuple, true);
 
 		/* a lookup that is under way may miss the row */
 		dlock_places_claim_head(key);

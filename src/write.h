@@ -20,7 +20,6 @@ typedef struct DlockInsertion
 	int64		slot;
 	HeapTuple	tuple;
 	bool		is_whole;		/* or else it is to be updated */
-	bool		checks;			/* whether the slot has a row, if so ask now */
 	DlockIndexes indexes;
 } DlockInsertion;
 
@@ -32,7 +31,8 @@ extern void dlock_write_load_insert(const DlockInsertion *insertion);
 extern void dlock_write_begin_insert(const DlockInsertion *insertion);
 extern bool dlock_write_is_there(const DlockInsertion *insertion);
 extern void dlock_write_cancel_insert(DlockInsertion *insertion);
-extern bool dlock_write_end_insert(DlockInsertion *insertion,
+extern void dlock_write_forget_insert(DlockInsertion *insertion);
+extern void dlock_write_end_insert(DlockInsertion *insertion,
 								   const DlockGrant *grant, DlockRow *row);
 
 extern void dlock_write_grant(const DlockStore *store, const DlockKey *key,
