@@ -31,6 +31,7 @@ OBJS = \
 	src/listing.o \
 	src/lock.o \
 	src/lwlocks.o \
+	src/owners.o \
 	src/pins.o \
 	src/places.o \
 	src/policy.o \

@@ -19,6 +19,17 @@ BEGIN
 	RETURN pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass) - before;
 END $$;
 
+CREATE FUNCTION lose_hints() RETURNS void
+	AS '$libdir/dlock', 'dlock_test_lose_hints' LANGUAGE C;
+
+-- Until the reaper has read the table once, every key may have places.
+SELECT dlock_release('k:known', dlock_acquire('k:known', '1 h'));
+DO $$ BEGIN
+	WHILE pg_temp.scans($q$SELECT dlock_release('k:known', dlock_acquire('k:known', '1 h'))$q$) > 0 LOOP
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+END $$;
+
 --
 -- How often the index is read, unless VACUUM makes everybody forget
 --
@@ -43,6 +54,36 @@ SELECT pg_temp.scans($$SELECT pg_temp.take('k:count', 10, 'p1')$$) AS counts, pg
 COMMIT;
 SELECT pg_temp.give_back('k:read'), pg_temp.give_back('k:count');
 
+-- an owner that has no place any more, because its transaction rolled back or because it has
+-- given it back, is known to have none even if all hints are lost
+BEGIN;
+SELECT pg_temp.take('k:read', NULL, 'lost') IS NOT NULL AS granted;
+ROLLBACK;
+BEGIN;
+SAVEPOINT s;
+SELECT pg_temp.take('k:read', NULL, 'lost') IS NOT NULL AS granted;
+ROLLBACK TO s;
+COMMIT;
+SELECT dlock_release('k:read', pg_temp.take('k:read', NULL, 'lost')), lose_hints();
+SELECT pg_temp.take('k:read', NULL, 'again') IS NOT NULL AS granted;
+BEGIN;
+SELECT pg_temp.scans($$SELECT pg_temp.take('k:read', NULL, 'lost')$$);
+COMMIT;
+-- one that has a place is not: it gets that, or else nothing is written
+SELECT dlock_acquire('k:read', '1 h', 'cools', slots => NULL, at_least => '1 h') AS v \gset
+SELECT dlock_release('k:read', :v), lose_hints();
+BEGIN;
+SELECT pg_temp.take('k:read', NULL, 'cools') IS NULL AS cools, pg_current_xact_id_if_assigned() IS NULL AS wrote_nothing;
+COMMIT;
+SELECT pg_temp.take('k:read', NULL, 'lost') AS v, lose_hints() \gset
+SELECT pg_temp.take('k:read', NULL, 'lost') = :v AS same;
+BEGIN;
+SELECT dlock_release('k:read', :v), lose_hints();
+ROLLBACK;
+SELECT lose_hints();
+SELECT pg_temp.take('k:read', NULL, 'lost') = :v AS same;
+SELECT count(*), count(DISTINCT owner) FROM dlock.locks WHERE key = 'k:read' AND owner = 'lost';
+SELECT dlock_force_release('k:read', 'done') IS NOT NULL AS done;
 ALTER TABLE dlock.locks RESET (autovacuum_enabled);
 
 --

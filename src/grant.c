@@ -197,7 +197,7 @@ end_rows(DlockTry *try, DlockVerdict verdict, int64 now, int change)
 		if (state->slot == DLOCK_HEAD)
 			dlock_write_free(&try->store, try->key, &found->rows[i], now, 0);
 		else
-			dlock_write_remove(&try->store, &found->rows[i]);
+			dlock_write_remove(&try->store, try->key, &found->rows[i]);
 		dlock_session_released(state->version);
 	}
 }
@@ -264,7 +264,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	}
 	if (!insertion.is_whole)
 	{
-		dlock_write_end_insert(&insertion, &grant, &row);
+		(void) dlock_write_end_insert(&insertion, &grant, &row);
 		dlock_xact_end_change(change, false, false, DLOCK_NEVER);
 		return false;
 	}
@@ -272,7 +272,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	/* the head is ours: draw the version, and start the lease now */
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
-	dlock_write_end_insert(&insertion, &grant, &row);
+	(void) dlock_write_end_insert(&insertion, &grant, &row);
 	end_rows(try, verdict, grant.acquired_at, change);
 	granted(try, &grant);
 	dlock_xact_count_change(change, DLOCK_STAT_GRANTS);
@@ -426,10 +426,10 @@ note_found(const DlockTry *try)
 /*
  * Put a grant into a new row.  False: look again.
  *
- * The owner must not have another place.  If we have only guessed so, because there
- * was no hint that it ever had one, we ask the index now that it is open.  Under
- * the partition lock a counter says whether a place may have been added since, so
- * the dead entries that an owner has left are not read there.
+ * The owner must not have another place.  Under the partition lock a counter says
+ * whether one may have been added since we looked, so the dead entries that an owner
+ * has left are not read there.  If we have not looked, the insertion checks it.  If
+ * the owner has a place all the same, the row is removed again.
  */
 static bool
 add_place(DlockTry *try, DlockGrant *grant)
@@ -441,11 +441,6 @@ add_place(DlockTry *try, DlockGrant *grant)
 	/* without an owner the slot is the version, which is not known yet */
 	dlock_write_prepare_insert(&insertion, &try->store, try->key,
 							   slot != DLOCK_HEAD ? slot : 1, grant);
-	if (try->guesses && dlock_write_is_there(&insertion))
-	{
-		dlock_write_forget_insert(&insertion);
-		return false;
-	}
 	begin_insert(try, &insertion, grant);
 	if (!is_unchanged(try, grant) ||
 		(slot != DLOCK_HEAD &&
@@ -459,7 +454,13 @@ add_place(DlockTry *try, DlockGrant *grant)
 	draw_version(try, grant);
 	if (slot == DLOCK_HEAD)
 		insertion.slot = grant->version;
-	dlock_write_end_insert(&insertion, grant, &row);
+	insertion.checks = try->guesses;
+	if (!dlock_write_end_insert(&insertion, grant, &row))
+	{
+		try->wrote = DLOCK_WROTE_LAZY;
+		dlock_write_remove(&try->store, try->key, &row);
+		return false;
+	}
 	if (!insertion.is_whole)
 		dlock_write_grant(&try->store, try->key, insertion.slot, &row, grant);
 	return true;

@@ -112,16 +112,33 @@ dlock_hint_set(uint64 place, ItemPointer tid)
  * For the tests only: the extension's script declares no SQL functions for them.
  */
 
+PG_FUNCTION_INFO_V1(dlock_test_lose_hints);
 PG_FUNCTION_INFO_V1(dlock_test_set_hint);
 PG_FUNCTION_INFO_V1(dlock_test_poison_hints);
+
+static void
+require_hints(void)
+{
+	if (hints == NULL)
+		elog(ERROR, "dlock is not loaded via \"shared_preload_libraries\"");
+}
+
+/* Forgets all hints. */
+Datum
+dlock_test_lose_hints(PG_FUNCTION_ARGS)
+{
+	require_hints();
+	for (int i = 0; i < HINTS; i++)
+		pg_atomic_write_u64(&hints[i], EMPTY);
+	PG_RETURN_VOID();
+}
 
 static void
 set_hint_of(text *arg, int64 slot, ItemPointer tid)
 {
 	DlockKey	key;
 
-	if (hints == NULL)
-		elog(ERROR, "dlock is not loaded via \"shared_preload_libraries\"");
+	require_hints();
 	dlock_key_set(&key, VARDATA_ANY(arg), VARSIZE_ANY_EXHDR(arg));
 	dlock_hint_set(dlock_key_slot(&key, slot), tid);
 }

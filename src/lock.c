@@ -29,6 +29,7 @@
 #include "hint.h"
 #include "known.h"
 #include "lock.h"
+#include "owners.h"
 #include "record.h"
 #include "session.h"
 #include "shard.h"
@@ -107,10 +108,10 @@ find_named(DlockTry *try)
 }
 
 /*
- * The place that the owner of a shared request has so far.  If there is not even
- * a hint that it ever had one, the first look guesses that there is none, and who
- * adds one finds out for sure.  If nothing is to be added, there is a second look:
- * a request gets the place that its owner has even if others have to wait.
+ * The place that the owner of a shared request has so far.  Mostly there is none,
+ * and the count says so (owners.c).  The insertion checks that.  An owner that had
+ * a place before, as a hint tells, may have left dead entries in the index; reading
+ * them takes time, so that is done here, and not by the insertion.
  */
 static void
 find_own_place(DlockTry *try)
@@ -121,7 +122,8 @@ find_own_place(DlockTry *try)
 	if (slot == DLOCK_HEAD)
 		return;
 	try->guesses = try->looks == 0 &&
-		!dlock_hint_get(dlock_key_slot(try->key, slot), &hint);
+		!dlock_hint_get(dlock_key_slot(try->key, slot), &hint) &&
+		!dlock_owners_may_have(try->key, slot);
 	if (!try->guesses)
 		(void) dlock_find_slot(&try->store, try->key, slot, DLOCK_FIND_NEWEST,
 							   try->found);
@@ -220,7 +222,7 @@ apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 			return;
 
 		case DLOCK_DO_REMOVE:
-			dlock_write_remove(&try->store, row);
+			dlock_write_remove(&try->store, try->key, row);
 			dlock_session_released(version);
 			if (try->request->op == DLOCK_FORCE)
 				try->wrote = DLOCK_WROTE_OTHER;

@@ -19,6 +19,7 @@
 #include "fmgr.h"
 #include "replication/logicalworker.h"
 
+#include "owners.h"
 #include "places.h"
 #include "row.h"
 
@@ -33,7 +34,10 @@ note_row(HeapTuple tuple, bool is_there)
 	if (is_there)
 		dlock_places_restored(&key, dlock_row_slot(tuple));
 	else if (dlock_row_slot(tuple) != DLOCK_HEAD)
+	{
 		dlock_places_mark(&key);
+		dlock_owners_restored(&key, dlock_row_slot(tuple));
+	}
 }
 
 Datum

@@ -39,6 +39,7 @@
 #include "ends.h"
 #include "guc.h"
 #include "known.h"
+#include "owners.h"
 #include "session.h"
 #include "standby.h"
 #include "stats.h"
@@ -274,6 +275,7 @@ at_end(bool committed)
 		count_changes();
 	else
 		dlock_known_forget();
+	dlock_owners_at_end(committed);
 	wake_waiters(0, !committed);
 	dlock_ends_at_end(committed);
 	dlock_session_at_end(committed);
@@ -328,6 +330,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 	dlock_known_forget();
+	dlock_owners_at_abort_sub(mySubid);
 	dlock_ends_at_abort_sub(mySubid);
 
 	/* the changes of this subtransaction and its children come last */

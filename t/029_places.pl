@@ -29,6 +29,8 @@ foreach my $owner (qw(a b))
 	$version{"shared $owner"} = $one->ask_it("SELECT dlock_acquire('shared', '1h', '$owner', slots => NULL)");
 	$version{"places $owner"} = $one->ask_it("SELECT dlock_acquire('places', '1h', '$owner', slots => 2)");
 }
+my $cools = $one->ask_it("SELECT dlock_acquire('cools', '1h', 'a', slots => NULL, at_least => '1h')");
+$one->ask_it("SELECT dlock_release('cools', $cools)");
 $version{'alone a'} = $one->ask_it("SELECT dlock_acquire('alone', '1h', 'a', slots => NULL)");
 $_->leave foreach $one, $two;
 $node->restart;
@@ -42,7 +44,7 @@ is($one->ask_it("SELECT dlock_acquire('places', '1h', 'c', slots => 2)"), '', 'n
 is($one->ask_it("SELECT dlock_acquire('places', '1h', 'b', slots => 2)"), $version{'places b'}, 'but an owner has its own');
 is($one->ask_it("SELECT dlock_acquire('alone', '1h', 'a', slots => NULL)"), $version{'alone a'}, 'a free key gives no second place');
 is($node->safe_psql('postgres', q{SELECT key, count(*) FROM dlock.locks WHERE slot > 0 GROUP BY key ORDER BY key}),
-	"alone|1\nplaces|2\nshared|2", 'an owner has one row');
+	"alone|1\ncools|1\nplaces|2\nshared|2", 'an owner has one row');
 $one->ask_it("SELECT dlock_release('shared', owner => '$_')") foreach qw(a b);
 $two->answer;
 $two->ask_it("SELECT dlock_release('shared', owner => 'writer')");
@@ -143,6 +145,10 @@ until_sql(
 	$node,
 	"SELECT after - before FROM (SELECT $scans AS before, dlock_acquire('mark') AS v, $scans AS after) AS s, dlock_release('mark', v)",
 	0, 'the key is not marked');
+
+is($one->ask_it("BEGIN; SELECT dlock_acquire('cools', '1h', 'a', slots => NULL)"), '', 'a place that was there before cools');
+is($one->ask_it('SELECT pg_current_xact_id_if_assigned()'), '', 'and the failed try has written nothing');
+$one->ask_it('COMMIT');
 
 my $blocker = client($node, 'blocker');
 
