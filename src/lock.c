@@ -348,8 +348,7 @@ look(DlockTry *try)
 
 	try->looks++;
 	if (verdict.action == DLOCK_DO_NOTHING)
-		return !try->guesses &&
-			(verdict.answer != DLOCK_IS_BUSY || !has_ended(try));
+		return verdict.answer != DLOCK_IS_BUSY || !has_ended(try);
 	if (verdict.action != DLOCK_DO_GRANT)
 		return change_row(try, verdict);
 
@@ -432,7 +431,7 @@ dlock_lock_foresee(const DlockRequest *request, DlockResult *result)
 		CHECK_FOR_INTERRUPTS();
 		(void) find_and_decide(&try);
 		try.looks++;
-	} while (result->answer == DLOCK_IS_BUSY && (try.guesses || has_ended(&try)));
+	} while (result->answer == DLOCK_IS_BUSY && has_ended(&try));
 	dlock_store_close(&try.store, false);
 }
 
