@@ -26,10 +26,12 @@ OBJS = \
 	src/indexes.o \
 	src/key.o \
 	src/keytext.o \
+	src/known.o \
 	src/launcher.o \
 	src/listing.o \
 	src/lock.o \
 	src/lwlocks.o \
+	src/owners.o \
 	src/pins.o \
 	src/places.o \
 	src/policy.o \
@@ -67,7 +69,7 @@ DATA = $(wildcard sql/dlock--*.sql)
 PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
-REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints health rows table shard
+REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints known health rows table shard
 ISOLATION = try kinds late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 

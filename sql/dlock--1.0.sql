@@ -96,10 +96,14 @@ COMMENT ON FUNCTION dlock.refuse_replication IS
 CREATE TRIGGER refuse_replicated_row
 	BEFORE INSERT OR UPDATE OR DELETE ON dlock.locks
 	FOR EACH ROW EXECUTE FUNCTION dlock.refuse_replication();
+CREATE TRIGGER count_restored_row
+	AFTER INSERT OR UPDATE ON dlock.locks
+	FOR EACH ROW EXECUTE FUNCTION dlock.refuse_replication();
 CREATE TRIGGER refuse_replicated_truncate
 	BEFORE TRUNCATE ON dlock.locks
 	FOR EACH STATEMENT EXECUTE FUNCTION dlock.refuse_replication();
 ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_row;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER count_restored_row;
 ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_truncate;
 
 CREATE SEQUENCE dlock.versions AS bigint CACHE 1;

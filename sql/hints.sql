@@ -68,12 +68,94 @@ SELECT count(dlock_acquire('h:row' || i, '1 h', 'h', repeat('x', 100))) FROM gen
 SELECT hammer(3000, 1);
 SELECT hammer(3000, 20);
 
+-- The same with places of one key, whose owners come and go.  The hints of the head, of the
+-- owner's place and of its version lead to another row of the key, or to none.  A place goes to
+-- an owner that has one already, or if there are fewer than that; NULL is any number.
+CREATE FUNCTION set_hint(key text, slot bigint, row_at tid) RETURNS void
+	AS '$libdir/dlock', 'dlock_test_set_hint' LANGUAGE C STRICT;
+CREATE FUNCTION hammer_places(rounds int, owners int, places int) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	held bigint[] := array_fill(NULL::bigint, ARRAY[owners]);
+	slots bigint[] := array_fill(NULL::bigint, ARRAY[owners]);
+	last bigint := 0;
+	n int := 0;
+	o int;
+	v bigint;
+	is_held boolean;
+	answer text;
+	expected text;
+BEGIN
+	FOR i IN 1 .. rounds LOOP
+		o := 1 + floor(random() * owners);
+		is_held := held[o] IS NOT NULL;
+		PERFORM set_hint('h:places', s, coalesce(
+			(SELECT l.ctid FROM dlock.locks AS l WHERE l.key = 'h:places' AND random() < 0.5 AND s IS NOT NULL LIMIT 1),
+			CASE WHEN random() < 0.5 THEN '(0,1)'::tid ELSE '(1000000,1)' END))
+			FROM unnest(ARRAY[0, slots[o], held[o]]) AS s;
+		CASE floor(random() * 8)
+			WHEN 0, 1 THEN
+				v := dlock_acquire('h:places', '1 h', 'o' || o, slots => places);
+				IF is_held AND v IS DISTINCT FROM held[o] OR
+				   NOT is_held AND (v IS NULL) = (places IS NULL OR n < places) OR
+				   NOT is_held AND v <= last THEN
+					RETURN format('round %s: acquire of %s gave %s, held is %s, last %s, %s are taken', i, o, v, held[o], last, n);
+				END IF;
+				IF NOT is_held AND v IS NOT NULL THEN
+					held[o] := v;
+					last := v;
+					n := n + 1;
+					slots[o] := (SELECT l.slot FROM dlock.locks AS l WHERE l.key = 'h:places' AND l.version = v);
+				END IF;
+				CONTINUE;
+			WHEN 2 THEN
+				answer := dlock_release('h:places', owner => 'o' || o);
+				expected := CASE WHEN is_held THEN 'released' END;
+				n := n - is_held::int;
+				held[o] := NULL;
+			WHEN 3 THEN
+				answer := dlock_release('h:places', coalesce(held[o], 1));
+				expected := CASE WHEN is_held THEN 'released' END;
+				n := n - is_held::int;
+				held[o] := NULL;
+			WHEN 4 THEN
+				answer := dlock_check('h:places', coalesce(held[o], 1));
+				expected := CASE WHEN is_held THEN 'held' END;
+			WHEN 5 THEN
+				answer := (dlock_refresh('h:places', owner => 'o' || o) IS NOT NULL)::text;
+				expected := is_held::text;
+			WHEN 6 THEN
+				v := dlock_acquire('h:places', '1 h');
+				answer := (v IS NOT NULL)::text;
+				expected := (n = 0)::text;
+				PERFORM dlock_release('h:places', v) WHERE v IS NOT NULL;
+				last := greatest(last, v);
+			ELSE
+				answer := 'fenced';
+				expected := 'fenced';
+				PERFORM dlock_fence('h:places', held[o]) WHERE is_held;
+		END CASE;
+		IF answer <> coalesce(expected, CASE WHEN n = 0 THEN 'not_held' ELSE 'held_by_other' END) THEN
+			RETURN format('round %s: %s got %s, not %s', i, o, answer, expected);
+		END IF;
+	END LOOP;
+	IF (SELECT count(*) FROM dlock.locks AS l WHERE l.key = 'h:places' AND l.slot > 0) <> n THEN
+		RETURN format('%s places are left, not %s', (SELECT count(*) FROM dlock.locks AS l WHERE l.key = 'h:places' AND l.slot > 0), n);
+	END IF;
+	PERFORM dlock_release('h:places', version) FROM unnest(held) AS version WHERE version IS NOT NULL;
+	RETURN 'every answer was right';
+END $$;
+SELECT hammer_places(2000, 5, NULL);
+SELECT hammer_places(2000, 5, 3);
+SELECT hammer_places(2000, 20, 15);
+
 -- row versions of subtransactions that rolled back
 BEGIN;
 SAVEPOINT a;
 SELECT hammer(1000, 5);
+SELECT hammer_places(500, 5, 3);
 ROLLBACK TO a;
 SELECT hammer(1000, 5);
+SELECT hammer_places(500, 5, 3);
 COMMIT;
 
 -- the rows of other keys are intact
@@ -110,4 +192,6 @@ TRUNCATE dlock.locks;
 VACUUM dlock.locks;
 
 DROP FUNCTION hammer;
+DROP FUNCTION hammer_places;
+DROP FUNCTION set_hint;
 DROP FUNCTION poison;

@@ -174,20 +174,45 @@ fetch_indexed(const DlockStore *store, Relation index, const DlockKey *key,
 	return result;
 }
 
-/* Is there any version of the row?  The partition lock must be held. */
+/*
+ * Is there any version of the row?  That there is none is certain only under the
+ * partition lock.  Mostly there is none, so nothing is set up to read one.
+ */
 bool
 dlock_find_any(const DlockStore *store, Relation index, const DlockKey *key,
 			   int64 slot)
 {
+	bool		is_there = false;
 	SnapshotData dirty;
-	TransactionId pending;
-	HeapTuple	tuple;
+	IndexScanDesc scan;
+	ScanKeyData skey[2];
+	ItemPointer tid;
+
+	ScanKeyInit(&skey[0], 1, BTEqualStrategyNumber, F_TEXTEQ,
+				PointerGetDatum(cstring_to_text_with_len(key->data, key->len)));
+	ScanKeyInit(&skey[1], 2, BTEqualStrategyNumber, F_INT8EQ,
+				Int64GetDatum(slot));
 
 	InitDirtySnapshot(dirty);
-	tuple = fetch_indexed(store, index, key, slot, DLOCK_FIND_NEWEST, &dirty, &pending);
-	if (tuple != NULL)
-		dlock_hint_set(dlock_key_slot(key, slot), &tuple->t_self);
-	return tuple != NULL || TransactionIdIsValid(pending);
+	scan = dlock_index_beginscan(store->heap, index, &dirty, 2);
+	index_rescan(scan, skey, 2, NULL, 0);
+	while (!is_there &&
+		   (tid = index_getnext_tid(scan, BackwardScanDirection)) != NULL)
+	{
+		Buffer		buffer = ReadBuffer(store->heap, ItemPointerGetBlockNumber(tid));
+		ItemPointerData at = *tid;
+		HeapTupleData tuple;
+		bool		all_dead;
+
+		CHECK_FOR_INTERRUPTS();
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		is_there = heap_hot_search_buffer(&at, store->heap, buffer, &dirty, &tuple,
+										  &all_dead, true);
+		UnlockReleaseBuffer(buffer);
+		scan->kill_prior_tuple = !is_there && all_dead && !scan->xactStartedInRecovery;
+	}
+	index_endscan(scan);
+	return is_there;
 }
 
 static HeapTuple
@@ -378,6 +403,8 @@ add_entry(const DlockStore *store, ItemPointerData tid, DlockPins *pins,
 	{
 		is_first = false;
 		add_place(found, first, &tuple, dirty, how, owners_of);
+		if (!HeapTupleIsHotUpdated(&tuple))
+			break;
 	}
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	return is_first && all_dead;
@@ -438,7 +465,7 @@ dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
 		CHECK_FOR_INTERRUPTS();
 		found->n = first;
 		is_locked = looks++ >= FREE_LOOKS;
-		dlock_places_read(key, &claims);
+		dlock_places_read(key, DLOCK_HEAD, &claims);
 		if (is_locked)
 			LWLockAcquire(partition, LW_SHARED);
 		index_rescan(scan, skey, nkeys, NULL, 0);

@@ -29,6 +29,7 @@
 #include "database.h"
 #include "events.h"
 #include "grant.h"
+#include "known.h"
 #include "lwlocks.h"
 #include "record.h"
 #include "session.h"
@@ -196,7 +197,7 @@ end_rows(DlockTry *try, DlockVerdict verdict, int64 now, int change)
 		if (state->slot == DLOCK_HEAD)
 			dlock_write_free(&try->store, try->key, &found->rows[i], now, 0);
 		else
-			dlock_write_remove(&try->store, &found->rows[i]);
+			dlock_write_remove(&try->store, try->key, &found->rows[i]);
 		dlock_session_released(state->version);
 	}
 }
@@ -225,16 +226,15 @@ begin_insert(DlockTry *try, DlockInsertion *insertion, const DlockGrant *grant)
 }
 
 /*
- * Is there a row of the slot by now, where we have found none?  The partition
- * lock is held.  Reading the index may take long because of dead entries, so it
- * is read only if a row may have been added.
+ * Is there a head by now, where we have found none?  The partition lock is held.
+ * Reading the index may take long because of dead entries, so it is read only if
+ * a head may have been added.
  */
 static bool
-is_slot_taken(const DlockTry *try, const DlockInsertion *insertion, int64 slot)
+is_head_taken(const DlockTry *try, const DlockInsertion *insertion)
 {
-	if (try->is_marked && !try->guesses &&
-		dlock_places_unchanged(try->key, &try->claims, slot == DLOCK_HEAD,
-							   slot != DLOCK_HEAD))
+	if (try->is_marked &&
+		dlock_places_unchanged(try->key, &try->claims, true, false))
 		return false;
 	return dlock_write_is_there(insertion);
 }
@@ -255,7 +255,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	fill_grant(&grant, try->request, 0, dlock_clock_now());
 	dlock_write_prepare_insert(&insertion, &try->store, try->key, DLOCK_HEAD, &grant);
 	begin_insert(try, &insertion, &grant);
-	if (is_slot_taken(try, &insertion, DLOCK_HEAD) ||
+	if (is_head_taken(try, &insertion) ||
 		dlock_places_marked(try->key) != try->is_marked ||
 		!dlock_places_unchanged(try->key, &try->claims, false, try->is_marked))
 	{
@@ -264,7 +264,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	}
 	if (!insertion.is_whole)
 	{
-		dlock_write_end_insert(&insertion, &grant, &row);
+		(void) dlock_write_end_insert(&insertion, &grant, &row);
 		dlock_xact_end_change(change, false, false, DLOCK_NEVER);
 		return false;
 	}
@@ -272,7 +272,7 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	/* the head is ours: draw the version, and start the lease now */
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
-	dlock_write_end_insert(&insertion, &grant, &row);
+	(void) dlock_write_end_insert(&insertion, &grant, &row);
 	end_rows(try, verdict, grant.acquired_at, change);
 	granted(try, &grant);
 	dlock_xact_count_change(change, DLOCK_STAT_GRANTS);
@@ -395,7 +395,7 @@ take_old_place(DlockTry *try, int taken, DlockGrant *grant)
 	if (is_ours)
 	{
 		draw_version(try, grant);
-		dlock_places_claim_place(try->key);
+		dlock_places_claim_place(try->key, try->request->slot);
 	}
 	LWLockRelease(partition);
 	if (is_ours)
@@ -404,7 +404,33 @@ take_old_place(DlockTry *try, int taken, DlockGrant *grant)
 	return is_ours;
 }
 
-/* Put a grant into a new row.  False: look again. */
+/*
+ * Nothing has changed since we looked, so what we have found was true, and is
+ * remembered.  The partition lock is held.
+ */
+static void
+note_found(const DlockTry *try)
+{
+	const DlockRows *found = try->found;
+	bool		has_head = false;
+
+	for (int i = 0; i < found->n; i++)
+		has_head = has_head || found->states[i].slot == DLOCK_HEAD;
+	if (!has_head)
+		dlock_known_note_headless(try->key, &try->claims);
+	if (try->counted)
+		dlock_known_note_places(try->key, &try->claims,
+								has_head ? found->n - 1 : found->n);
+}
+
+/*
+ * Put a grant into a new row.  False: look again.
+ *
+ * The owner must not have another place.  Under the partition lock a counter says
+ * whether one may have been added since we looked, so the dead entries that an owner
+ * has left are not read there.  If we have not looked, the insertion checks it.  If
+ * the owner has a place all the same, the row is removed again.
+ */
 static bool
 add_place(DlockTry *try, DlockGrant *grant)
 {
@@ -417,15 +443,24 @@ add_place(DlockTry *try, DlockGrant *grant)
 							   slot != DLOCK_HEAD ? slot : 1, grant);
 	begin_insert(try, &insertion, grant);
 	if (!is_unchanged(try, grant) ||
-		(slot != DLOCK_HEAD && is_slot_taken(try, &insertion, slot)))
+		(slot != DLOCK_HEAD &&
+		 !dlock_places_own_unchanged(try->key, slot, &try->claims)))
 	{
 		dlock_write_cancel_insert(&insertion);
 		return false;
 	}
+	if (grant->version == 0)
+		note_found(try);
 	draw_version(try, grant);
 	if (slot == DLOCK_HEAD)
 		insertion.slot = grant->version;
-	dlock_write_end_insert(&insertion, grant, &row);
+	insertion.checks = try->guesses;
+	if (!dlock_write_end_insert(&insertion, grant, &row))
+	{
+		try->wrote = DLOCK_WROTE_LAZY;
+		dlock_write_remove(&try->store, try->key, &row);
+		return false;
+	}
 	if (!insertion.is_whole)
 		dlock_write_grant(&try->store, try->key, insertion.slot, &row, grant);
 	return true;

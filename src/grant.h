@@ -34,7 +34,8 @@ typedef struct DlockTry
 	bool		is_marked;		/* the key may have places */
 	int64		before;			/* lease time just before they were read */
 	DlockClaims claims;			/* as of that moment */
-	bool		guesses;		/* the owner may have a place all the same */
+	bool		guesses;		/* that the owner has no place, by its count */
+	bool		counted;		/* all places have been read */
 	int			looks;
 	DlockResult *result;
 	DlockWrite	wrote;

@@ -108,30 +108,65 @@ dlock_hint_set(uint64 place, ItemPointer tid)
 	pg_atomic_write_u64(&line[chosen], word);
 }
 
+/*
+ * For the tests only: the extension's script declares no SQL functions for them.
+ */
+
+PG_FUNCTION_INFO_V1(dlock_test_lose_hints);
+PG_FUNCTION_INFO_V1(dlock_test_set_hint);
 PG_FUNCTION_INFO_V1(dlock_test_poison_hints);
 
+static void
+require_hints(void)
+{
+	if (hints == NULL)
+		elog(ERROR, "dlock is not loaded via \"shared_preload_libraries\"");
+}
+
+/* Forgets all hints. */
+Datum
+dlock_test_lose_hints(PG_FUNCTION_ARGS)
+{
+	require_hints();
+	for (int i = 0; i < HINTS; i++)
+		pg_atomic_write_u64(&hints[i], EMPTY);
+	PG_RETURN_VOID();
+}
+
+static void
+set_hint_of(text *arg, int64 slot, ItemPointer tid)
+{
+	DlockKey	key;
+
+	require_hints();
+	dlock_key_set(&key, VARDATA_ANY(arg), VARSIZE_ANY_EXHDR(arg));
+	dlock_hint_set(dlock_key_slot(&key, slot), tid);
+}
+
+/* Stores a hint for the given key and slot, or version of a place. */
+Datum
+dlock_test_set_hint(PG_FUNCTION_ARGS)
+{
+	set_hint_of(PG_GETARG_TEXT_PP(0), PG_GETARG_INT64(1),
+				(ItemPointer) PG_GETARG_POINTER(2));
+	PG_RETURN_VOID();
+}
+
 /*
- * For the tests only: the extension's script declares no SQL function for it.
- * Stores a hint for the given key whose tuple id is right, wrong or impossible
- * by chance.
+ * Stores a hint for the head of the given key whose tuple id is right, wrong or
+ * impossible by chance.
  */
 Datum
 dlock_test_poison_hints(PG_FUNCTION_ARGS)
 {
-	text	   *arg = PG_GETARG_TEXT_PP(0);
 	int32		blocks = PG_GETARG_INT32(1);
-	DlockKey	key;
-	uint64		dice;
+	uint64		dice = pg_prng_uint64(&pg_global_prng_state);
 	ItemPointerData tid;
 
-	if (hints == NULL)
-		elog(ERROR, "dlock is not loaded via \"shared_preload_libraries\"");
-	dlock_key_set(&key, VARDATA_ANY(arg), VARSIZE_ANY_EXHDR(arg));
-	dice = pg_prng_uint64(&pg_global_prng_state);
 	ItemPointerSet(&tid, (BlockNumber) (dice % ((uint64) blocks + 1)),
 				   (OffsetNumber) ((dice >> 32) % 400 + 1));
 	if (dice >> 60 == 0)
 		ItemPointerSet(&tid, MaxBlockNumber, FirstOffsetNumber);
-	dlock_hint_set(dlock_key_slot(&key, DLOCK_HEAD), &tid);
+	set_hint_of(PG_GETARG_TEXT_PP(0), DLOCK_HEAD, &tid);
 	PG_RETURN_VOID();
 }

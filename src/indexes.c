@@ -5,8 +5,8 @@
  *	  primary key, an index that REINDEX CONCURRENTLY is building or left behind
  *	  when it was cancelled, and any index that a user has added.
  *
- * Entries are inserted without a unique check, which would wait for other
- * transactions; write.c makes sure that a key has one row.
+ * Entries are inserted without a unique check that would wait for other
+ * transactions; write.c makes sure that a slot has one row.
  *
  * They are inserted under a partition lock.  This is an LWLock, under which
  * nothing may wait for a heavyweight lock or read a catalog.  So everything that
@@ -120,16 +120,22 @@ dlock_indexes_load(const DlockIndexes *indexes)
 /*
  * The partition lock must be held exclusively.  Columns of fixed width, such as
  * the version, may have changed since the indexes were opened.
+ *
+ * "check": find out whether the key and slot have another row, committed or not.
+ * The insertion knows the place in the index anyway, so that is much cheaper than
+ * a lookup.  It waits for nobody.  False: there is another one.
  */
-void
+bool
 dlock_indexes_insert(DlockIndexes *indexes, const DlockStore *store,
-					 HeapTuple tuple, bool unchanged)
+					 HeapTuple tuple, bool unchanged, bool check)
 {
 	TupleDesc	desc = RelationGetDescr(store->heap);
+	bool		is_only = true;
 
 	for (int i = 0; i < indexes->n; i++)
 	{
 		DlockIndex *index = &indexes->indexes[i];
+		bool		checks = check && i == indexes->primary;
 
 		for (int col = 0; col < index->info->ii_NumIndexAttrs; col++)
 		{
@@ -139,9 +145,13 @@ dlock_indexes_insert(DlockIndexes *indexes, const DlockStore *store,
 				index->values[col] = heap_getattr(tuple, attnum, desc,
 												  &index->isnull[col]);
 		}
-		index_insert(index->rel, index->values, index->isnull, &tuple->t_self,
-					 store->heap, UNIQUE_CHECK_NO, unchanged, index->info);
+		if (!index_insert(index->rel, index->values, index->isnull, &tuple->t_self,
+						  store->heap,
+						  checks ? UNIQUE_CHECK_PARTIAL : UNIQUE_CHECK_NO,
+						  unchanged, index->info) && checks)
+			is_only = false;
 	}
+	return is_only;
 }
 
 /* The locks stay until the end of the transaction. */

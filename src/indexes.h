@@ -31,8 +31,8 @@ extern void dlock_indexes_open(DlockIndexes *indexes, const DlockStore *store,
 							   HeapTuple tuple);
 extern Relation dlock_indexes_primary(const DlockIndexes *indexes);
 extern void dlock_indexes_load(const DlockIndexes *indexes);
-extern void dlock_indexes_insert(DlockIndexes *indexes, const DlockStore *store,
-								 HeapTuple tuple, bool unchanged);
+extern bool dlock_indexes_insert(DlockIndexes *indexes, const DlockStore *store,
+								 HeapTuple tuple, bool unchanged, bool check);
 extern void dlock_indexes_close(DlockIndexes *indexes);
 extern List *dlock_indexes_invalid(const DlockStore *store);
 

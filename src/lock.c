@@ -26,7 +26,10 @@
 
 #include "clock.h"
 #include "guc.h"
+#include "hint.h"
+#include "known.h"
 #include "lock.h"
+#include "owners.h"
 #include "record.h"
 #include "session.h"
 #include "shard.h"
@@ -69,23 +72,30 @@ is_found(const DlockTry *try)
 }
 
 /*
- * The rows for an operation that names a grant: the head, if it is that grant;
- * or else the place, if its version or owner leads to it; or else all.
+ * The rows for an operation that names a grant: the place, if a hint leads to its
+ * version; or else the head, if it is that grant; or else the place of the owner;
+ * or else all.
  */
 static void
 find_named(DlockTry *try)
 {
 	const DlockRequest *request = try->request;
 	DlockRows  *found = try->found;
-	int			nheads = found->n;
+	int			nheads;
 
-	if (request->exclusive_only || !dlock_places_marked(try->key) || is_found(try))
-		return;
-	if (request->by_version &&
+	if (request->by_version && !request->exclusive_only &&
+		dlock_places_marked(try->key) &&
 		dlock_find_version(&try->store, try->key, request->version, found) &&
 		is_found(try))
 		return;
-	found->n = nheads;
+	found->n = 0;
+	(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, DLOCK_FIND_COMMITTED,
+						   found);
+	nheads = found->n;
+
+	/* the head first, because its grant may become that of a place */
+	if (request->exclusive_only || !dlock_places_marked(try->key) || is_found(try))
+		return;
 	if (request->owner != NULL &&
 		dlock_find_slot(&try->store, try->key,
 						dlock_key_owner_slot(request->role, request->owner),
@@ -98,21 +108,25 @@ find_named(DlockTry *try)
 }
 
 /*
- * The place that the owner of a shared request has so far.  Mostly there is
- * none, and an insertion finds out for sure.  So the first look asks only the
- * hint.  If nothing is to be inserted, there is a second look: a request gets
- * the place that its owner has even if others have to wait.
+ * The place that the owner of a shared request has so far.  Mostly there is none,
+ * and the count says so (owners.c).  The insertion checks that.  An owner that had
+ * a place before, as a hint tells, may have left dead entries in the index; reading
+ * them takes time, so that is done here, and not by the insertion.
  */
 static void
 find_own_place(DlockTry *try)
 {
-	bool		is_first = try->looks == 0;
+	int64		slot = try->request->slot;
+	ItemPointerData hint;
 
-	if (try->request->slot == DLOCK_HEAD)
+	if (slot == DLOCK_HEAD)
 		return;
-	try->guesses = !dlock_find_slot(&try->store, try->key, try->request->slot,
-									is_first ? DLOCK_FIND_HINTED : DLOCK_FIND_NEWEST,
-									try->found) && is_first;
+	try->guesses = try->looks == 0 &&
+		!dlock_hint_get(dlock_key_slot(try->key, slot), &hint) &&
+		!dlock_owners_may_have(try->key, slot);
+	if (!try->guesses)
+		(void) dlock_find_slot(&try->store, try->key, slot, DLOCK_FIND_NEWEST,
+							   try->found);
 }
 
 /*
@@ -138,36 +152,41 @@ find_rows(DlockTry *try)
 {
 	const DlockRequest *request = try->request;
 	DlockRows  *found = try->found;
-	DlockFind	how = request->op == DLOCK_ACQUIRE ?
-	DLOCK_FIND_NEWEST : DLOCK_FIND_COMMITTED;
 
 	dlock_found_nothing(found);
 	if (request->op == DLOCK_REAP)
 	{
-		(void) dlock_find_slot(&try->store, try->key, request->slot, how, found);
+		(void) dlock_find_slot(&try->store, try->key, request->slot,
+							   DLOCK_FIND_COMMITTED, found);
+		return;
+	}
+	if (request->op != DLOCK_ACQUIRE)
+	{
+		find_named(try);
 		return;
 	}
 
-	if (request->op == DLOCK_ACQUIRE)
+	if (is_shared(request))
+		dlock_places_mark(try->key);
+	try->is_marked = dlock_places_marked(try->key);
+	if (try->is_marked)
 	{
-		if (is_shared(request))
-			dlock_places_mark(try->key);
-		try->is_marked = dlock_places_marked(try->key);
-		if (try->is_marked)
-		{
-			dlock_places_read(try->key, &try->claims);
-			try->before = dlock_clock_now();
-		}
+		dlock_places_read(try->key, request->slot, &try->claims);
+		try->before = dlock_clock_now();
 	}
-	if (try->is_marked && request->slots != DLOCK_SHARED)
+	try->counted = try->is_marked && request->slots != DLOCK_SHARED &&
+		!(is_shared(request) &&
+		  dlock_known_room(try->key, &try->claims, request->slots));
+	if (try->counted)
 	{
+		try->guesses = false;
 		find_all(try);
 		return;
 	}
-	(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, how, found);
-	if (request->op != DLOCK_ACQUIRE)
-		find_named(try);
-	else if (request->slots == DLOCK_SHARED)
+	if (!is_shared(request) || !dlock_known_headless(try->key, &try->claims))
+		(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, DLOCK_FIND_NEWEST,
+							   found);
+	if (is_shared(request))
 		find_own_place(try);
 }
 
@@ -203,7 +222,7 @@ apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 			return;
 
 		case DLOCK_DO_REMOVE:
-			dlock_write_remove(&try->store, row);
+			dlock_write_remove(&try->store, try->key, row);
 			dlock_session_released(version);
 			if (try->request->op == DLOCK_FORCE)
 				try->wrote = DLOCK_WROTE_OTHER;
@@ -329,8 +348,7 @@ look(DlockTry *try)
 
 	try->looks++;
 	if (verdict.action == DLOCK_DO_NOTHING)
-		return !try->guesses &&
-			(verdict.answer != DLOCK_IS_BUSY || !has_ended(try));
+		return verdict.answer != DLOCK_IS_BUSY || !has_ended(try);
 	if (verdict.action != DLOCK_DO_GRANT)
 		return change_row(try, verdict);
 
@@ -353,6 +371,7 @@ begin_try(DlockTry *try, const DlockKey *key, const DlockRequest *request,
 	try->result = result;
 	try->is_marked = false;
 	try->guesses = false;
+	try->counted = false;
 	try->looks = 0;
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_store_open(&try->store, request->op != DLOCK_CHECK, false);
@@ -412,7 +431,7 @@ dlock_lock_foresee(const DlockRequest *request, DlockResult *result)
 		CHECK_FOR_INTERRUPTS();
 		(void) find_and_decide(&try);
 		try.looks++;
-	} while (result->answer == DLOCK_IS_BUSY && (try.guesses || has_ended(&try)));
+	} while (result->answer == DLOCK_IS_BUSY && has_ended(&try));
 	dlock_store_close(&try.store, false);
 }
 

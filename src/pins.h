@@ -11,7 +11,7 @@
 #include "storage/buf.h"
 #include "utils/relcache.h"
 
-#define DLOCK_MAX_PINS	8
+#define DLOCK_MAX_PINS	32
 
 typedef struct DlockPins
 {

@@ -22,6 +22,10 @@
  * a semaphore has counted in step 2 is never less than what there is in step 5:
  * until the counter moves, places can only end.
  *
+ * An owner has one place of a key.  A third counter, by the hash of key and slot,
+ * tells a request whether its own place may have been added since it looked.
+ * Readers that come and go on the same key hardly ever move it.
+ *
  * Marks.  A request for a key that nobody shares must not pay for that.  So an
  * exclusive request does all this only if the key is marked.  A shared request
  * sets the mark before it looks at the head, and an exclusive request reads the
@@ -65,8 +69,9 @@
 
 typedef struct DlockCounter
 {
-	pg_atomic_uint32 heads;
-	pg_atomic_uint32 places;
+	pg_atomic_uint64 heads;
+	pg_atomic_uint64 places;
+	pg_atomic_uint64 slots;		/* by key and slot */
 } DlockCounter;
 
 typedef struct DlockPlaces
@@ -96,8 +101,9 @@ dlock_places_shmem_init(void)
 		pg_atomic_init_u32(&shared->marks[i], 0);
 	for (int i = 0; i < COUNTERS; i++)
 	{
-		pg_atomic_init_u32(&shared->counters[i].heads, 0);
-		pg_atomic_init_u32(&shared->counters[i].places, 0);
+		pg_atomic_init_u64(&shared->counters[i].heads, 0);
+		pg_atomic_init_u64(&shared->counters[i].places, 0);
+		pg_atomic_init_u64(&shared->counters[i].slots, 0);
 	}
 }
 
@@ -117,6 +123,12 @@ static DlockCounter *
 counter_of(const DlockKey *key)
 {
 	return &shared->counters[(key->hash >> 32) % COUNTERS];
+}
+
+static pg_atomic_uint64 *
+slot_counter_of(const DlockKey *key, int64 slot)
+{
+	return &shared->counters[(dlock_key_slot(key, slot) >> 32) % COUNTERS].slots;
 }
 
 /* The key has places, or is about to get one. */
@@ -149,12 +161,14 @@ dlock_places_marked(const DlockKey *key)
 }
 
 void
-dlock_places_read(const DlockKey *key, DlockClaims *claims)
+dlock_places_read(const DlockKey *key, int64 slot, DlockClaims *claims)
 {
 	DlockCounter *counter = counter_of(key);
 
-	claims->heads = pg_atomic_read_u32(&counter->heads);
-	claims->places = pg_atomic_read_u32(&counter->places);
+	claims->heads = pg_atomic_read_u64(&counter->heads);
+	claims->places = pg_atomic_read_u64(&counter->places);
+	claims->own = slot == DLOCK_HEAD ? 0 :
+		pg_atomic_read_u64(slot_counter_of(key, slot));
 	pg_memory_barrier();
 }
 
@@ -170,20 +184,41 @@ dlock_places_unchanged(const DlockKey *key, const DlockClaims *claims,
 	DlockCounter *counter = counter_of(key);
 
 	pg_read_barrier();
-	return (!heads_count || claims->heads == pg_atomic_read_u32(&counter->heads)) &&
-		(!places_count || claims->places == pg_atomic_read_u32(&counter->places));
+	return (!heads_count || claims->heads == pg_atomic_read_u64(&counter->heads)) &&
+		(!places_count || claims->places == pg_atomic_read_u64(&counter->places));
+}
+
+/* The same for the request's own place. */
+bool
+dlock_places_own_unchanged(const DlockKey *key, int64 slot, const DlockClaims *claims)
+{
+	pg_read_barrier();
+	return claims->own == pg_atomic_read_u64(slot_counter_of(key, slot));
 }
 
 void
 dlock_places_claim_head(const DlockKey *key)
 {
-	(void) pg_atomic_fetch_add_u32(&counter_of(key)->heads, 1);
+	(void) pg_atomic_fetch_add_u64(&counter_of(key)->heads, 1);
 }
 
 void
-dlock_places_claim_place(const DlockKey *key)
+dlock_places_claim_place(const DlockKey *key, int64 slot)
 {
-	(void) pg_atomic_fetch_add_u32(&counter_of(key)->places, 1);
+	(void) pg_atomic_fetch_add_u64(&counter_of(key)->places, 1);
+	(void) pg_atomic_fetch_add_u64(slot_counter_of(key, slot), 1);
+}
+
+/* A row has been added or changed by SQL, perhaps in a server without us. */
+void
+dlock_places_restored(const DlockKey *key, int64 slot)
+{
+	if (shared == NULL)
+		return;
+	if (slot == DLOCK_HEAD)
+		dlock_places_claim_head(key);
+	else
+		dlock_places_claim_place(key, slot);
 }
 
 bool

@@ -13,11 +13,12 @@
 #include "database.h"
 #include "key.h"
 
-/* How often heads and places of some keys had been claimed at one moment. */
+/* How often rows of some keys had been claimed at one moment. */
 typedef struct DlockClaims
 {
-	uint32		heads;
-	uint32		places;
+	uint64		heads;
+	uint64		places;
+	uint64		own;			/* ... the request's own slot, if it has one */
 } DlockClaims;
 
 /* Has every key been marked that had places when the server started? */
@@ -33,12 +34,15 @@ extern void dlock_places_shmem_init(void);
 
 extern void dlock_places_mark(const DlockKey *key);
 extern bool dlock_places_marked(const DlockKey *key);
-extern void dlock_places_read(const DlockKey *key, DlockClaims *claims);
+extern void dlock_places_read(const DlockKey *key, int64 slot, DlockClaims *claims);
 extern bool dlock_places_unchanged(const DlockKey *key,
 								   const DlockClaims *claims,
 								   bool heads_count, bool places_count);
+extern bool dlock_places_own_unchanged(const DlockKey *key, int64 slot,
+									   const DlockClaims *claims);
 extern void dlock_places_claim_head(const DlockKey *key);
-extern void dlock_places_claim_place(const DlockKey *key);
+extern void dlock_places_restored(const DlockKey *key, int64 slot);
+extern void dlock_places_claim_place(const DlockKey *key, int64 slot);
 
 extern bool dlock_places_guarded(Relation heap);
 extern void dlock_places_forget(void);

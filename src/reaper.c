@@ -46,6 +46,7 @@
 #include "events.h"
 #include "guc.h"
 #include "lock.h"
+#include "owners.h"
 #include "places.h"
 #include "reaper.h"
 #include "row.h"
@@ -117,7 +118,10 @@ collect(const DlockStore *store, HeapTuple tuple, DlockSeen seen, void *arg)
 	dlock_row_state(tuple, &state, true);
 
 	if (state.slot != DLOCK_HEAD)
+	{
 		dlock_places_mark(&key);
+		dlock_owners_met(&key, state.slot);
+	}
 	falls_due = dlock_reap_interval > 0 ? due_at(&state) : DLOCK_NEVER;
 	if (falls_due <= batch->now)
 	{

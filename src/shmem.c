@@ -20,6 +20,7 @@
 #include "database.h"
 #include "hint.h"
 #include "lwlocks.h"
+#include "owners.h"
 #include "places.h"
 #include "quota.h"
 #include "shmem.h"
@@ -40,6 +41,7 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(dlock_hint_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_database_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_places_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_owners_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_wait_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_stats_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_contended_shmem_size()));
@@ -59,6 +61,7 @@ startup(void)
 	dlock_hint_shmem_init();
 	dlock_database_shmem_init();
 	dlock_places_shmem_init();
+	dlock_owners_shmem_init();
 	dlock_wait_shmem_init();
 	dlock_stats_shmem_init();
 	dlock_contended_shmem_init();

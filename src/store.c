@@ -26,6 +26,7 @@
 
 #include "clock.h"
 #include "compat.h"
+#include "known.h"
 #include "row.h"
 #include "store.h"
 
@@ -45,7 +46,10 @@ forget(Datum arg, Oid relid)
 {
 	if (!OidIsValid(relid) || relid == cache.heap || relid == cache.index ||
 		relid == cache.versions || relid == cache.incarnation)
+	{
 		cache.valid = false;
+		dlock_known_forget();
+	}
 }
 
 void

@@ -9,7 +9,7 @@
  *
  * The apply worker fires only triggers that are enabled ALWAYS.  Restoring a
  * dump fires them, too, and is allowed.  It may bring places, so their keys are
- * marked (places.c).
+ * marked before, and whatever it brings is counted afterwards (places.c).
  *
  * pg_restore --disable-triggers disables the triggers of our tables before it
  * fills them, and enables them afterwards.  So a change of a trigger counts as a
@@ -31,6 +31,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "owners.h"
 #include "places.h"
 #include "row.h"
 #include "shard.h"
@@ -95,20 +96,25 @@ dlock_subscriber_init(void)
 }
 
 static void
-mark_place(HeapTuple tuple)
+note_row(HeapTuple tuple, bool is_there)
 {
 	DlockKey	key;
 
-	if (dlock_row_slot(tuple) == DLOCK_HEAD)
-		return;
 	dlock_row_key(tuple, &key);
-	dlock_places_mark(&key);
+	if (is_there)
+		dlock_places_restored(&key, dlock_row_slot(tuple));
+	else if (dlock_row_slot(tuple) != DLOCK_HEAD)
+	{
+		dlock_places_mark(&key);
+		dlock_owners_restored(&key, dlock_row_slot(tuple));
+	}
 }
 
 Datum
 dlock_refuse_replication(PG_FUNCTION_ARGS)
 {
 	TriggerData *data = (TriggerData *) fcinfo->context;
+	bool		is_after;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
@@ -121,11 +127,12 @@ dlock_refuse_replication(PG_FUNCTION_ARGS)
 				 errdetail("The locks of one server mean nothing on another."),
 				 errhint("Publish the tables or the schemas that you need by name, without schema \"dlock\".")));
 
+	is_after = TRIGGER_FIRED_AFTER(data->tg_event);
 	if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
-		mark_place(data->tg_trigtuple);
+		note_row(data->tg_trigtuple, is_after);
 	else if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
 	{
-		mark_place(data->tg_newtuple);
+		note_row(data->tg_newtuple, is_after);
 		return PointerGetDatum(data->tg_newtuple);
 	}
 	return PointerGetDatum(data->tg_trigtuple);

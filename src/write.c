@@ -27,6 +27,7 @@
 #include "compat.h"
 #include "hint.h"
 #include "lwlocks.h"
+#include "owners.h"
 #include "places.h"
 #include "write.h"
 
@@ -65,6 +66,7 @@ dlock_write_prepare_insert(DlockInsertion *insertion, const DlockStore *store,
 	insertion->store = store;
 	insertion->key = key;
 	insertion->slot = slot;
+	insertion->checks = false;
 	insertion->tuple = dlock_row_form(store->heap, key, slot, grant);
 	insertion->is_whole = insertion->tuple->t_len <= TOAST_TUPLE_THRESHOLD;
 	if (!insertion->is_whole && slot == DLOCK_HEAD)
@@ -129,31 +131,39 @@ set_hints(const DlockKey *key, HeapTuple tuple)
 /*
  * The version and the times are those of the grant.  "row" is what was added,
  * for a caller that has to update it.
+ *
+ * False, if that was to be checked: the slot has another row, and the caller has
+ * to remove this one.
  */
-void
+bool
 dlock_write_end_insert(DlockInsertion *insertion, const DlockGrant *grant,
 					   DlockRow *row)
 {
 	const DlockStore *store = insertion->store;
 	const DlockKey *key = insertion->key;
 	HeapTuple	tuple = insertion->tuple;
+	bool		is_only;
 
 	dlock_row_stamp(tuple, insertion->slot, grant);
+	dlock_owners_added(key, insertion->slot);
 	heap_insert(store->heap, tuple, GetCurrentCommandId(true), 0, NULL);
-	dlock_indexes_insert(&insertion->indexes, store, tuple, false);
+	is_only = dlock_indexes_insert(&insertion->indexes, store, tuple, false,
+								   insertion->checks);
 	if (insertion->slot == DLOCK_HEAD)
 		dlock_places_claim_head(key);
 	else
-		dlock_places_claim_place(key);
+		dlock_places_claim_place(key, insertion->slot);
 	leave_insert(insertion);
 
-	set_hints(key, tuple);
+	if (is_only)
+		set_hints(key, tuple);
 	CommandCounterIncrement();
 
 	memset(row, 0, sizeof(*row));
 	row->is_ours = true;
 	row->tid = tuple->t_self;
 	row->tuple = tuple;
+	return is_only;
 }
 
 /*
@@ -187,12 +197,13 @@ replace(const DlockStore *store, const DlockKey *key, DlockRow *row,
 			dlock_indexes_load(&indexes);
 		} while (seen != SharedInvalidMessageCounter);
 		LWLockAcquire(partition, LW_EXCLUSIVE);
-		dlock_indexes_insert(&indexes, store, tuple, true);
+		(void) dlock_indexes_insert(&indexes, store, tuple, true, false);
 
 		/* a lookup that is under way may miss the row */
 		dlock_places_claim_head(key);
-		dlock_places_claim_place(key);
+		dlock_places_claim_place(key, dlock_row_slot(tuple));
 		LWLockRelease(partition);
+		dlock_owners_met(key, dlock_row_slot(tuple));
 		dlock_indexes_close(&indexes);
 	}
 	if (dlock_row_slot(tuple) != DLOCK_HEAD)
@@ -228,11 +239,12 @@ dlock_write_free(const DlockStore *store, const DlockKey *key, DlockRow *row,
 }
 
 void
-dlock_write_remove(const DlockStore *store, DlockRow *row)
+dlock_write_remove(const DlockStore *store, const DlockKey *key, DlockRow *row)
 {
 	TM_FailureData tmfd;
 	TM_Result	result;
 
+	dlock_owners_removed(key, dlock_row_slot(row->tuple));
 	result = dlock_heap_delete(store->heap, &row->tid,
 							   GetCurrentCommandId(true), &tmfd);
 	if (result != TM_Ok)

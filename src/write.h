@@ -20,6 +20,7 @@ typedef struct DlockInsertion
 	int64		slot;
 	HeapTuple	tuple;
 	bool		is_whole;		/* or else it is to be updated */
+	bool		checks;			/* that the slot has no other row */
 	DlockIndexes indexes;
 } DlockInsertion;
 
@@ -31,7 +32,7 @@ extern void dlock_write_load_insert(const DlockInsertion *insertion);
 extern void dlock_write_begin_insert(const DlockInsertion *insertion);
 extern bool dlock_write_is_there(const DlockInsertion *insertion);
 extern void dlock_write_cancel_insert(DlockInsertion *insertion);
-extern void dlock_write_end_insert(DlockInsertion *insertion,
+extern bool dlock_write_end_insert(DlockInsertion *insertion,
 								   const DlockGrant *grant, DlockRow *row);
 
 extern void dlock_write_grant(const DlockStore *store, const DlockKey *key,
@@ -41,6 +42,7 @@ extern void dlock_write_renewal(const DlockStore *store, const DlockKey *key,
 								int64 now);
 extern void dlock_write_free(const DlockStore *store, const DlockKey *key,
 							 DlockRow *row, int64 now, int64 cools_until);
-extern void dlock_write_remove(const DlockStore *store, DlockRow *row);
+extern void dlock_write_remove(const DlockStore *store, const DlockKey *key,
+							   DlockRow *row);
 
 #endif							/* DLOCK_WRITE_H */

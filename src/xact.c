@@ -38,6 +38,8 @@
 #include "database.h"
 #include "ends.h"
 #include "guc.h"
+#include "known.h"
+#include "owners.h"
 #include "session.h"
 #include "standby.h"
 #include "stats.h"
@@ -271,6 +273,9 @@ at_end(bool committed)
 	restore_synchronous_commit();
 	if (committed)
 		count_changes();
+	else
+		dlock_known_forget();
+	dlock_owners_at_end(committed);
 	wake_waiters(0, !committed);
 	dlock_ends_at_end(committed);
 	dlock_session_at_end(committed);
@@ -324,6 +329,8 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
+	dlock_known_forget();
+	dlock_owners_at_abort_sub(mySubid);
 	dlock_ends_at_abort_sub(mySubid);
 
 	/* the changes of this subtransaction and its children come last */

@@ -276,6 +276,33 @@ foreach my $how ('cancel', 'terminate', 'vanish')
 }
 
 #
+# So does one that leaves with a place, before its transaction ends: there may be room for more.
+#
+
+foreach my $slots ('NULL', 2)
+{
+	my $key = "place of $slots";
+	my $acquire = "SELECT dlock_acquire('$key', '1h', slots => $slots, wait => '1h')";
+	my $first = client($node, 'first');
+
+	$version = $holder->ask_it("SELECT dlock_acquire('$key', '1h')");
+	$first->ask_it('BEGIN');
+	$first->start($acquire);
+	until_waiting($node, $first, $key);
+
+	my $answer = wakes(
+		"slots $slots: the one that has got a place",
+		$key, $acquire,
+		sub {
+			$holder->ask_it("SELECT dlock_release('$key', $version)");
+			is($first->answer, $version + 1, "slots $slots: the first one has a place");
+		});
+	is($answer, $version + 2, "slots $slots: the next one has another, while the transaction is open");
+	$first->ask_it('ROLLBACK');
+	$first->leave;
+}
+
+#
 # The reaper wakes waiters, too.  The waiter would look by itself when the lease ends, so it must
 # be asleep and stopped before that; if that is too late, a longer lease is tried.
 #

@@ -90,6 +90,16 @@ sub outlived
 	return $version;
 }
 
+# After the crash the first would be over soon in any case; its row tells at once.
+sub is_ended
+{
+	my ($key, $version) = @_;
+
+	is($node->safe_psql('postgres', "SELECT count(*) FROM dlock.locks WHERE key = '$key' AND version = $version AND held"),
+		0, "$key: which ends the first");
+	return;
+}
+
 my %outlived;
 my @followed = (
 	[ 'writer, reader', '1', 'NULL', '' ],
@@ -104,10 +114,12 @@ foreach my $case (@followed)
 
 	$outlived{$key} = outlived($key, $first, $more);
 	isnt($node->safe_psql('postgres', "SELECT dlock_acquire('$key', '1h', slots => $second)"), '', "$key: the second is granted");
+	is_ended($key, $outlived{$key});
 }
 $outlived{places} = outlived('places', 2, '');
 isnt($node->safe_psql('postgres', "SELECT dlock_acquire('places', '1h', slots => 2)"), '', 'places: beside one that has expired')
   foreach 1 .. 2;
+is_ended('places', $outlived{places});
 
 my $cooling = $node->safe_psql('postgres', "SELECT dlock_acquire('cooling', '1h', at_least => '1h')");
 my $cooling_place = $node->safe_psql('postgres', "SELECT dlock_acquire('cooling place', '1h', slots => 2, at_least => '1h')");

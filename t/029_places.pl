@@ -29,6 +29,8 @@ foreach my $owner (qw(a b))
 	$version{"shared $owner"} = $one->ask_it("SELECT dlock_acquire('shared', '1h', '$owner', slots => NULL)");
 	$version{"places $owner"} = $one->ask_it("SELECT dlock_acquire('places', '1h', '$owner', slots => 2)");
 }
+my $cools = $one->ask_it("SELECT dlock_acquire('cools', '1h', 'a', slots => NULL, at_least => '1h')");
+$one->ask_it("SELECT dlock_release('cools', $cools)");
 $version{'alone a'} = $one->ask_it("SELECT dlock_acquire('alone', '1h', 'a', slots => NULL)");
 $_->leave foreach $one, $two;
 $node->restart;
@@ -42,7 +44,7 @@ is($one->ask_it("SELECT dlock_acquire('places', '1h', 'c', slots => 2)"), '', 'n
 is($one->ask_it("SELECT dlock_acquire('places', '1h', 'b', slots => 2)"), $version{'places b'}, 'but an owner has its own');
 is($one->ask_it("SELECT dlock_acquire('alone', '1h', 'a', slots => NULL)"), $version{'alone a'}, 'a free key gives no second place');
 is($node->safe_psql('postgres', q{SELECT key, count(*) FROM dlock.locks WHERE slot > 0 GROUP BY key ORDER BY key}),
-	"alone|1\nplaces|2\nshared|2", 'an owner has one row');
+	"alone|1\ncools|1\nplaces|2\nshared|2", 'an owner has one row');
 $one->ask_it("SELECT dlock_release('shared', owner => '$_')") foreach qw(a b);
 $two->answer;
 $two->ask_it("SELECT dlock_release('shared', owner => 'writer')");
@@ -131,6 +133,39 @@ foreach my $i (1 .. 40)
 is($wrong, 0, 'never both');
 
 #
+# A writer has found that nobody shares the key, and has not locked the head yet, when the first
+# reader comes.  Only one of them gets it.  Both are held up where they are about to draw a
+# version; the number of times that the index is read tells that the key is not marked.
+#
+
+my $scans = q{pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass)};
+
+$one->ask_it("SELECT dlock_release('mark', dlock_acquire('mark'))");
+until_sql(
+	$node,
+	"SELECT after - before FROM (SELECT $scans AS before, dlock_acquire('mark') AS v, $scans AS after) AS s, dlock_release('mark', v)",
+	0, 'the key is not marked');
+
+is($one->ask_it("BEGIN; SELECT dlock_acquire('cools', '1h', 'a', slots => NULL)"), '', 'a place that was there before cools');
+is($one->ask_it('SELECT pg_current_xact_id_if_assigned()'), '', 'and the failed try has written nothing');
+$one->ask_it('COMMIT');
+
+my $blocker = client($node, 'blocker');
+
+$blocker->ask_it('BEGIN; ALTER SEQUENCE dlock.versions INCREMENT BY 1');
+foreach my $case ([ $one, 1 ], [ $two, 'NULL' ])
+{
+	my ($client, $kind) = @$case;
+
+	$client->start("SELECT dlock_acquire('mark', '1h', slots => $kind)");
+	wait_until('it is about to draw a version', sub { return waits_for($node, $client->pid) eq 'Lock relation' });
+}
+$blocker->ask_it('ROLLBACK');
+my @got = grep { /./ } map { $_->answer } $one, $two;
+is(scalar @got, 1, 'one of them has it');
+$one->ask_it("SELECT dlock_release('mark', $_)") foreach @got;
+
+#
 # Rows that come from a dump count.
 #
 
@@ -141,6 +176,16 @@ isnt($one->ask_it("SELECT dlock_acquire('dump', '1h', 'b', slots => 2)"), '', 'a
 $node->safe_psql('postgres', "COPY dlock.locks FROM STDIN;\n$copy\n\\.\n");
 is($two->ask_it("SELECT dlock_acquire('dump', '1h', 'c', slots => 2)"), '', 'with the one from the dump these are two');
 
-$_->leave foreach $one, $two;
+#
+# After a start it is not known which keys have places.  Without a reaper it never is.
+#
+
+is($one->ask_it("SELECT dlock_acquire('left', '1h', slots => NULL) IS NOT NULL"), 't', 'a reader');
+$_->leave foreach $one, $two, $blocker;
+DlockWait::close_monitors();
+$node->append_conf('postgresql.conf', "max_worker_processes = 1\nmax_logical_replication_workers = 0");
+$node->restart;
+is($node->safe_psql('postgres', "SELECT dlock_acquire('left')"), '', 'keeps a writer out at once after a restart');
+
 $node->stop;
 done_testing();

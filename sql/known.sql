@@ -1,0 +1,176 @@
+-- What a backend remembers of a key, that it has no head and how many places it has at most,
+-- saves reading the index and never gives a wrong answer.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS dlock;
+RESET client_min_messages;
+
+CREATE FUNCTION pg_temp.take(key text, slots int, owner text DEFAULT NULL) RETURNS bigint LANGUAGE sql AS $$
+	SELECT dlock_acquire(key, '1 h', owner, slots => slots)
+$$;
+CREATE FUNCTION pg_temp.give_back(key text) RETURNS bigint LANGUAGE sql AS $$
+	SELECT count(*) FROM dlock_locks AS l WHERE l.key = give_back.key AND dlock_release(l.key, l.version) = 'released'
+$$;
+-- How often a call reads the index.
+CREATE FUNCTION pg_temp.scans(call text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	before bigint := pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass);
+BEGIN
+	EXECUTE call;
+	RETURN pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass) - before;
+END $$;
+
+CREATE FUNCTION lose_hints() RETURNS void
+	AS '$libdir/dlock', 'dlock_test_lose_hints' LANGUAGE C;
+
+-- Until the reaper has read the table once, every key may have places.
+SELECT dlock_release('k:known', dlock_acquire('k:known', '1 h'));
+DO $$ BEGIN
+	WHILE pg_temp.scans($q$SELECT dlock_release('k:known', dlock_acquire('k:known', '1 h'))$q$) > 0 LOOP
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+END $$;
+
+--
+-- How often the index is read, unless VACUUM makes everybody forget
+--
+ALTER TABLE dlock.locks SET (autovacuum_enabled = off);
+SELECT pg_temp.take('k:read', NULL, 'first') IS NOT NULL AS granted;
+-- a reader with a new owner or without one: never; one that comes back looks for its old place,
+-- once; its release knows the row
+BEGIN;
+SELECT pg_temp.scans($$SELECT pg_temp.take('k:read', NULL, 'new')$$) AS new,
+	pg_temp.scans($$SELECT pg_temp.take('k:read', NULL)$$) AS nobody,
+	pg_temp.scans($$SELECT dlock_release('k:read', version) FROM dlock_locks WHERE key = 'k:read' AND owner = 'new'$$) AS release,
+	pg_temp.scans($$SELECT pg_temp.take('k:read', NULL, 'new')$$) AS again;
+COMMIT;
+-- a semaphore reads all places when it may be full, and not before
+SELECT pg_temp.take('k:count', 10) IS NOT NULL AS granted;
+BEGIN;
+SELECT i, pg_temp.scans($$SELECT pg_temp.take('k:count', 10, 'o$$ || i || $$')$$) FROM generate_series(2, 11) AS i;
+SELECT count(*) FROM dlock_locks WHERE key = 'k:count';
+SELECT pg_temp.give_back('k:count');
+SELECT pg_temp.scans($$SELECT pg_temp.take('k:count', 10, 'p1')$$) AS counts, pg_temp.scans($$SELECT pg_temp.take('k:count', 10, 'p2')$$) AS knows,
+	pg_temp.scans($$SELECT pg_temp.take('k:count', 2, 'p3')$$) AS may_be_full;
+COMMIT;
+SELECT pg_temp.give_back('k:read'), pg_temp.give_back('k:count');
+
+-- an owner that has no place any more, because its transaction rolled back or because it has
+-- given it back, is known to have none even if all hints are lost
+BEGIN;
+SELECT pg_temp.take('k:read', NULL, 'lost') IS NOT NULL AS granted;
+ROLLBACK;
+BEGIN;
+SAVEPOINT s;
+SELECT pg_temp.take('k:read', NULL, 'lost') IS NOT NULL AS granted;
+ROLLBACK TO s;
+COMMIT;
+SELECT dlock_release('k:read', pg_temp.take('k:read', NULL, 'lost')), lose_hints();
+SELECT pg_temp.take('k:read', NULL, 'again') IS NOT NULL AS granted;
+BEGIN;
+SELECT pg_temp.scans($$SELECT pg_temp.take('k:read', NULL, 'lost')$$);
+COMMIT;
+-- one that has a place is not: it gets that, or else nothing is written
+SELECT dlock_acquire('k:read', '1 h', 'cools', slots => NULL, at_least => '1 h') AS v \gset
+SELECT dlock_release('k:read', :v), lose_hints();
+BEGIN;
+SELECT pg_temp.take('k:read', NULL, 'cools') IS NULL AS cools, pg_current_xact_id_if_assigned() IS NULL AS wrote_nothing;
+COMMIT;
+SELECT pg_temp.take('k:read', NULL, 'lost') AS v, lose_hints() \gset
+SELECT pg_temp.take('k:read', NULL, 'lost') = :v AS same;
+BEGIN;
+SELECT dlock_release('k:read', :v), lose_hints();
+ROLLBACK;
+SELECT lose_hints();
+SELECT pg_temp.take('k:read', NULL, 'lost') = :v AS same;
+SELECT count(*), count(DISTINCT owner) FROM dlock.locks WHERE key = 'k:read' AND owner = 'lost';
+SELECT dlock_force_release('k:read', 'done') IS NOT NULL AS done;
+ALTER TABLE dlock.locks RESET (autovacuum_enabled);
+
+--
+-- A head that is added counts
+--
+SELECT pg_temp.take('k:head', NULL) IS NOT NULL AS granted, pg_temp.give_back('k:head');
+SELECT pg_temp.take('k:head', 1) IS NOT NULL AS granted;
+SELECT pg_temp.take('k:head', NULL) IS NULL AS busy, pg_temp.take('k:head', 5) IS NULL AS busy, pg_temp.take('k:head', NULL, 'o') IS NULL AS busy;
+SELECT pg_temp.give_back('k:head');
+
+--
+-- What a rollback brings back
+--
+SELECT pg_temp.take('k:back', 1) IS NOT NULL AS granted;
+BEGIN;
+DELETE FROM dlock.locks WHERE key = 'k:back';
+SELECT pg_temp.take('k:back', NULL) IS NOT NULL AS granted;
+ROLLBACK;
+SELECT pg_temp.take('k:back', NULL) IS NULL AS busy;
+BEGIN;
+SAVEPOINT s;
+DELETE FROM dlock.locks WHERE key = 'k:back';
+SELECT pg_temp.take('k:back', NULL) IS NOT NULL AS granted;
+ROLLBACK TO s;
+SELECT pg_temp.take('k:back', NULL) IS NULL AS busy;
+COMMIT;
+BEGIN;
+TRUNCATE dlock.locks;
+SELECT pg_temp.take('k:back', NULL) IS NOT NULL AS granted;
+ROLLBACK;
+SELECT pg_temp.take('k:back', NULL) IS NULL AS busy;
+SELECT pg_temp.give_back('k:back');
+-- places
+SELECT count(pg_temp.take('k:back3', 3, 'o' || i)) FROM generate_series(1, 3) AS i;
+BEGIN;
+SELECT dlock_release('k:back3', owner => 'o1'), dlock_release('k:back3', owner => 'o2');
+SELECT pg_temp.take('k:back3', 3, 'p') IS NOT NULL AS granted;
+ROLLBACK;
+SELECT pg_temp.take('k:back3', 3, 'p') IS NULL AS busy;
+BEGIN;
+SAVEPOINT s;
+SELECT dlock_release('k:back3', owner => 'o1'), dlock_release('k:back3', owner => 'o2');
+SELECT pg_temp.take('k:back3', 3, 'p') IS NOT NULL AS granted;
+ROLLBACK TO s;
+SELECT pg_temp.take('k:back3', 3, 'p') IS NULL AS busy;
+COMMIT;
+SELECT pg_temp.give_back('k:back3');
+
+--
+-- What SQL adds, as when a dump is restored
+--
+CREATE TEMP TABLE dump AS TABLE dlock.locks WITH NO DATA;
+SELECT pg_temp.take('k:dump', 1) IS NOT NULL AS granted;
+INSERT INTO dump SELECT * FROM dlock.locks WHERE key = 'k:dump';
+DELETE FROM dlock.locks WHERE key = 'k:dump';
+SELECT pg_temp.take('k:dump', NULL) IS NOT NULL AS granted, pg_temp.give_back('k:dump');
+INSERT INTO dlock.locks SELECT * FROM dump;
+SELECT pg_temp.take('k:dump', NULL) IS NULL AS busy;
+DELETE FROM dlock.locks WHERE key = 'k:dump';
+SELECT pg_temp.take('k:dump', NULL) IS NOT NULL AS granted, pg_temp.give_back('k:dump');
+INSERT INTO dlock.locks SELECT * FROM dump;
+UPDATE dlock.locks SET key = 'k:dump2' WHERE key = 'k:dump';
+SELECT pg_temp.take('k:dump', NULL) IS NOT NULL AS granted, pg_temp.give_back('k:dump');
+UPDATE dlock.locks SET key = 'k:dump' WHERE key = 'k:dump2';
+SELECT pg_temp.take('k:dump', NULL) IS NULL AS busy;
+DELETE FROM dlock.locks WHERE key = 'k:dump';
+TRUNCATE dump;
+SELECT count(pg_temp.take('k:dump', 3, 'o' || i)) FROM generate_series(1, 2) AS i;
+INSERT INTO dump SELECT * FROM dlock.locks WHERE key = 'k:dump';
+SELECT pg_temp.give_back('k:dump');
+SELECT pg_temp.take('k:dump', 3) IS NOT NULL AS granted;
+INSERT INTO dlock.locks SELECT * FROM dump;
+SELECT pg_temp.take('k:dump', 3) IS NULL AS busy;
+SELECT pg_temp.give_back('k:dump');
+
+-- nor does it matter that no trigger counts, if ALTER TABLE says so
+SELECT pg_temp.take('k:silent', 1) IS NOT NULL AS granted;
+TRUNCATE dump;
+INSERT INTO dump SELECT * FROM dlock.locks WHERE key = 'k:silent';
+DELETE FROM dlock.locks WHERE key = 'k:silent';
+SELECT pg_temp.take('k:silent', NULL) IS NOT NULL AS granted, pg_temp.give_back('k:silent');
+BEGIN;
+ALTER TABLE dlock.locks DISABLE TRIGGER ALL;
+INSERT INTO dlock.locks SELECT * FROM dump;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_row;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_truncate;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER count_restored_row;
+COMMIT;
+SELECT pg_temp.take('k:silent', NULL) IS NULL AS busy;
+SELECT pg_temp.give_back('k:silent');

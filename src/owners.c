@@ -1,0 +1,172 @@
+/*-------------------------------------------------------------------------
+ *
+ * owners.c
+ *	  Which owners may have a place.
+ *
+ * An owner has one place of a key, so a shared request has to find out whether its
+ * owner has one.  Most owners that ask do not, and the index is slow to say so.
+ * Here is a count of the places of owners, by the hash of key and slot.  If it is
+ * zero, the owner has none.
+ *
+ * A place counts from before it is added until it is gone for everybody: until the
+ * transaction that deletes it has committed, or the one that added it has rolled
+ * back.  Those that were there when the server started are counted by the first
+ * pass of the reaper.  Until that is over (DlockDatabase.places_known) any owner may
+ * have a place, and what is deleted is not subtracted, because it may not have been
+ * counted.
+ *
+ * A count may be too high: that pass may count a place twice, and one that SQL
+ * deletes stays counted.  That costs a lookup.  Nor would a
+ * count that is too low do harm: the insertion checks, too (indexes.c).  But then a
+ * request might have written something for nothing.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/shmem.h"
+#include "utils/memutils.h"
+
+#include "database.h"
+#include "owners.h"
+
+#define COUNTS	(1 << 16)
+
+static pg_atomic_uint32 *counts = NULL;
+
+/* What the end of the transaction, or of a subtransaction, subtracts. */
+typedef struct PlaceChange
+{
+	pg_atomic_uint32 *count;
+	SubTransactionId subid;
+	bool		added;			/* or removed */
+} PlaceChange;
+
+static PlaceChange *changes = NULL;
+static int	nchanges = 0;
+static int	maxchanges = 0;
+
+Size
+dlock_owners_shmem_size(void)
+{
+	return COUNTS * sizeof(pg_atomic_uint32);
+}
+
+void
+dlock_owners_shmem_init(void)
+{
+	bool		found;
+
+	counts = ShmemInitStruct("dlock owners", dlock_owners_shmem_size(), &found);
+	if (!found)
+		for (int i = 0; i < COUNTS; i++)
+			pg_atomic_init_u32(&counts[i], 0);
+}
+
+static pg_atomic_uint32 *
+count_of(const DlockKey *key, int64 slot)
+{
+	return &counts[dlock_key_slot(key, slot) % COUNTS];
+}
+
+static bool
+is_known(void)
+{
+	DlockDatabase *db = dlock_database(MyDatabaseId);
+
+	return db != NULL && pg_atomic_read_u32(&db->places_known) != 0;
+}
+
+/*
+ * May the owner with this slot have a place?  If not, that is so until the counter
+ * of the slot moves (places.c), which the caller has read before.
+ */
+bool
+dlock_owners_may_have(const DlockKey *key, int64 slot)
+{
+	return pg_atomic_read_u32(count_of(key, slot)) != 0 || !is_known();
+}
+
+/* SQL is about to add a place, perhaps in a server without us. */
+void
+dlock_owners_restored(const DlockKey *key, int64 slot)
+{
+	if (counts != NULL && slot >= DLOCK_OWNED_SLOTS)
+		(void) pg_atomic_fetch_add_u32(count_of(key, slot), 1);
+}
+
+/* The reaper has read a place, or it may miss it because we have moved it. */
+void
+dlock_owners_met(const DlockKey *key, int64 slot)
+{
+	if (slot >= DLOCK_OWNED_SLOTS && !is_known())
+		(void) pg_atomic_fetch_add_u32(count_of(key, slot), 1);
+}
+
+static void
+note(const DlockKey *key, int64 slot, bool added)
+{
+	if (nchanges == maxchanges)
+	{
+		maxchanges = Max(maxchanges * 2, 16);
+		changes = changes == NULL ?
+			MemoryContextAlloc(TopTransactionContext, maxchanges * sizeof(PlaceChange)) :
+			repalloc_huge(changes, maxchanges * sizeof(PlaceChange));
+	}
+	changes[nchanges].count = count_of(key, slot);
+	changes[nchanges].subid = GetCurrentSubTransactionId();
+	changes[nchanges].added = added;
+	nchanges++;
+}
+
+/* We are about to add a place, under the partition lock. */
+void
+dlock_owners_added(const DlockKey *key, int64 slot)
+{
+	if (slot < DLOCK_OWNED_SLOTS)
+		return;
+	note(key, slot, true);
+	(void) pg_atomic_fetch_add_u32(count_of(key, slot), 1);
+}
+
+/* We are about to delete a place that we have locked. */
+void
+dlock_owners_removed(const DlockKey *key, int64 slot)
+{
+	if (slot >= DLOCK_OWNED_SLOTS && is_known())
+		note(key, slot, false);
+}
+
+static void
+subtract(int from, bool added)
+{
+	for (int i = from; i < nchanges; i++)
+		if (changes[i].added == added)
+			(void) pg_atomic_fetch_sub_u32(changes[i].count, 1);
+	nchanges = from;
+}
+
+/* Must not fail. */
+void
+dlock_owners_at_end(bool committed)
+{
+	subtract(0, !committed);
+
+	/* the memory goes with the transaction */
+	changes = NULL;
+	maxchanges = 0;
+}
+
+void
+dlock_owners_at_abort_sub(SubTransactionId subid)
+{
+	int			first = nchanges;
+
+	/* those of this subtransaction and its children come last */
+	while (first > 0 && changes[first - 1].subid >= subid)
+		first--;
+	subtract(first, true);
+}
