@@ -303,7 +303,7 @@ fresh();
 take("cleanup => '1h'");
 $t = enqueue($now, $key, 'boss', "priority => 5");
 until_sql($node, "SELECT dlock_check('$key', owner => 'holder')", 'preempting', 'the holder is asked to yield');
-is($now->ask_it("SELECT requestor, requestor_priority FROM dlock_locks WHERE key = '$key'"), 'boss|5', 'the view says by whom');
+is($now->ask_it("SELECT requestor_owner, requestor_priority FROM dlock_locks WHERE key = '$key'"), 'boss|5', 'the view says by whom');
 hears($ear, qr/"event": "preempt", "key": "$key"/, 'the holder is told');
 give('holder');
 until_state($node, $t, 'granted', 'it yields');
