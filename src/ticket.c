@@ -295,7 +295,8 @@ dlock_ticket_remove(int64 number, Oid role, DlockTicketShown *shown)
 		}
 		if (shown->state == DLOCK_TICKET_ENDING)
 		{
-			XactLockTableWait(xid, NULL, NULL, XLTW_None);
+			if (TransactionIdIsValid(xid))
+				XactLockTableWait(xid, NULL, NULL, XLTW_None);
 			continue;
 		}
 		if (shown->state != DLOCK_TICKET_WAITING)

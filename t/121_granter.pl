@@ -85,6 +85,76 @@ kill 'CONT', $pid;
 until_state($node, $t, 'granted', 'the turn is not lost with the granter');
 $now->ask_it("SELECT dlock_release('turn', owner => 'me')");
 
+# It was to look again at a time.
+$now->ask_it("SELECT dlock_acquire('lease', '1s', 'holder')");
+$t = enqueue($now, 'lease', 'me');
+until_state($node, $t, 'waiting 1', 'a ticket waits for a lease to expire');
+until_granter_sleeps($node);
+$pid = granter_of($node);
+$now->ask_it("SELECT pg_terminate_backend($pid)");
+until_state($node, $t, 'granted', 'the next granter knows when');
+$now->ask_it("SELECT dlock_release('lease', owner => 'me')");
+
+# It is terminated in the middle of a grant: it waits for the table.
+take('middle');
+$t = enqueue($now, 'middle', 'me');
+until_state($node, $t, 'waiting 1', 'a ticket waits');
+my $locker = client($node, 'locker');
+$pid = stop_granter();
+give('middle');
+$locker->ask_it('BEGIN; LOCK TABLE dlock.locks IN ACCESS EXCLUSIVE MODE');
+kill 'CONT', $pid;
+until_sql($node, "SELECT wait_event FROM pg_stat_activity WHERE pid = $pid", 'relation', 'the granter is about to grant it');
+is($now->ask_it("SELECT pg_terminate_backend($pid)"), 't', 'it is terminated');
+until_gone($node, $pid, 'it is gone');
+$locker->ask_it('COMMIT');
+until_state($node, $t, 'granted', 'another one grants it');
+$now->ask_it("SELECT dlock_release('middle', owner => 'me')");
+
+#
+# Not all of a transaction can be granted
+#
+
+# One is withdrawn while the granter is about to grant it.
+take($_) foreach 'late', 'late2';
+$t = enqueue($now, 'late', 'me');
+my $other = enqueue($now, 'late2', 'me');
+until_state($node, $_, 'waiting 1', 'a ticket waits') foreach $t, $other;
+$pid = stop_granter();
+$now->ask_it("SELECT dlock_release(k, owner => 'holder') FROM unnest(ARRAY['late', 'late2']) k");
+$locker->ask_it('BEGIN; LOCK TABLE dlock.locks IN ACCESS EXCLUSIVE MODE');
+kill 'CONT', $pid;
+until_sql($node, "SELECT wait_event FROM pg_stat_activity WHERE pid = $pid", 'relation', 'the granter waits for the table');
+is($now->ask_it("SELECT dlock_dequeue($t)"), 't', 'the request is withdrawn');
+$locker->ask_it('COMMIT');
+until_state($node, $other, 'granted', 'the other one is granted');
+is($now->ask_it("SELECT count(*) FROM dlock_locks WHERE key = 'late'"), 0, 'what was withdrawn is not');
+$now->ask_it("SELECT dlock_release('late2', owner => 'me')");
+$locker->leave;
+
+# An error of one is not its neighbours'.
+$now->ask_it('CREATE ROLE alice');
+take("e$_") foreach 1 .. 5;
+my @t = map {
+	$now->ask_it('SET ROLE alice') if $_ == 3;
+	my $ticket = enqueue($now, "e$_", 'me');
+	$now->ask_it('RESET ROLE');
+	$ticket;
+} 1 .. 5;
+until_sql($node, "SELECT count(*) FROM dlock_waiters WHERE key ~ '^e'", 5, 'five wait');
+until_granter_sleeps($node);
+$now->ask_it("SELECT dlock_policy('e', 'alice', allow => false)");
+$pid = stop_granter();
+give("e$_") foreach 1 .. 5;
+kill 'CONT', $pid;
+until_state($node, $t[ $_ - 1 ], 'granted', "ticket $_ is granted") foreach 1, 2, 4, 5;
+hears($ear, qr/"event": "missed", "key": "e3", "ticket": $t[2], "code": "42501"/, 'ticket 3 is missed');
+my @heard = $ear->{heard} =~ /"event": "granted", "key": "e(\d)"/g;
+is(join(' ', sort @heard), '1 2 4 5', 'each of the others is announced once');
+is($now->ask_it("SELECT string_agg(key, ' ' ORDER BY key) FROM dlock_locks WHERE key ~ '^e'"),
+	'e1 e2 e4 e5', 'and held');
+$now->ask_it("SELECT dlock_release('e' || i, owner => 'me') FROM generate_series(1, 5) i; SELECT dlock_policy_drop('e', 'alice')");
+
 #
 # Many at once
 #
