@@ -437,7 +437,7 @@ check_trigger(Report *report)
 	if (!guarded)
 		add(report, "trigger", WORTH_A_LOOK,
 			"of dlock.locks is not enabled always, as after pg_restore --disable-triggers: every exclusive acquire is slower, and a subscription could write to the table",
-			"ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_row, ENABLE ALWAYS TRIGGER refuse_replicated_truncate;");
+			"ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_row, ENABLE ALWAYS TRIGGER count_restored_row, ENABLE ALWAYS TRIGGER refuse_replicated_truncate;");
 }
 
 /* Put the verdict before everything else. */

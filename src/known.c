@@ -27,6 +27,9 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
+
+#include "database.h"
 #include "known.h"
 
 #define KEYS	64
@@ -74,13 +77,23 @@ find_or_add(const DlockKey *key)
 	return known;
 }
 
+/* While its trigger is disabled, SQL may add rows that nobody counts. */
+static bool
+are_rows_counted(void)
+{
+	DlockDatabase *db = dlock_database(MyDatabaseId);
+
+	return db != NULL && dlock_places_known(db);
+}
+
 /* Has the key no head for sure? */
 bool
 dlock_known_headless(const DlockKey *key, const DlockClaims *claims)
 {
 	const Known *known = find(key);
 
-	return known != NULL && known->headless && known->heads == claims->heads;
+	return known != NULL && known->headless && known->heads == claims->heads &&
+		are_rows_counted();
 }
 
 /* Has the key fewer places than that for sure, whatever they are? */
@@ -90,7 +103,8 @@ dlock_known_room(const DlockKey *key, const DlockClaims *claims, int slots)
 	const Known *known = find(key);
 
 	return known != NULL && known->counted && known->n < slots &&
-		claims->places - known->places < (uint64) (slots - known->n);
+		claims->places - known->places < (uint64) (slots - known->n) &&
+		are_rows_counted();
 }
 
 void

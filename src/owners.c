@@ -32,6 +32,7 @@
 
 #include "database.h"
 #include "owners.h"
+#include "places.h"
 
 #define COUNTS	(1 << 16)
 
@@ -77,7 +78,7 @@ is_known(void)
 {
 	DlockDatabase *db = dlock_database(MyDatabaseId);
 
-	return db != NULL && pg_atomic_read_u32(&db->places_known) != 0;
+	return db != NULL && dlock_places_known(db);
 }
 
 /*

@@ -39,9 +39,9 @@
  * once and marked what has places (DlockDatabase.places_known).  It does that
  * even if it is turned off otherwise.
  *
- * Places that come by SQL, when a dump is restored, are marked by a trigger
- * (subscriber.c).  A superuser can disable it, as pg_restore --disable-triggers
- * does.  Then all keys count as marked again, until the trigger is back and the
+ * Rows that come by SQL, when a dump is restored, are marked and counted by triggers
+ * (subscriber.c).  A superuser can disable them, as pg_restore --disable-triggers
+ * does.  Then all keys count as marked again, until the triggers are back and the
  * reaper has read the table once more.  ALTER TABLE waits for everybody who has
  * the table open for writing, so neither a request nor a batch of the reaper is
  * under way at that moment; a pass, which has several batches, does not count
@@ -62,7 +62,9 @@
 #include "database.h"
 #include "places.h"
 
-#define DLOCK_ROW_TRIGGER	"refuse_replicated_row"
+/* the triggers that mark and count what SQL writes */
+#define MARKING_TRIGGER		"refuse_replicated_row"
+#define COUNTING_TRIGGER	"count_restored_row"
 
 #define MARKS		(1 << 20)	/* bits */
 #define COUNTERS	(1 << 12)
@@ -227,19 +229,25 @@ dlock_places_known(DlockDatabase *db)
 	return pg_atomic_read_u32(&db->places_known) == DLOCK_PLACES_KNOWN;
 }
 
-/*
- * Does the trigger mark whatever is written by SQL?  One that is merely enabled
- * does not if session_replication_role is "replica".
- */
-bool
-dlock_places_guarded(Relation heap)
+static bool
+fires_always(Relation heap, const char *name)
 {
 	TriggerDesc *triggers = heap->trigdesc;
 
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
-		if (strcmp(triggers->triggers[i].tgname, DLOCK_ROW_TRIGGER) == 0)
+		if (strcmp(triggers->triggers[i].tgname, name) == 0)
 			return triggers->triggers[i].tgenabled == TRIGGER_FIRES_ALWAYS;
 	return false;
+}
+
+/*
+ * Do the triggers mark and count whatever is written by SQL?  One that is merely
+ * enabled does not if session_replication_role is "replica".
+ */
+bool
+dlock_places_guarded(Relation heap)
+{
+	return fires_always(heap, MARKING_TRIGGER) && fires_always(heap, COUNTING_TRIGGER);
 }
 
 /* From now on there may be places that are not marked. */
