@@ -17,6 +17,15 @@
 #include "sql.h"
 #include "util.h"
 
+/* Has it no more than a key, a TTL and an owner? */
+static bool
+is_simple(const dlock_options *options)
+{
+	return options->value == NULL && options->priority == 0 && options->cleanup_ms == 0 &&
+		!options->force && (options->slots == DLOCK_EXCLUSIVE || options->slots == 1) &&
+		options->at_least_ms == 0 && options->delay_ms == 0 && !options->lazy;
+}
+
 /*
  * The answer to a request for one lock, with which the caller gets *granted, and
  * everything that may run out of memory comes before the grant.
@@ -68,6 +77,8 @@ acquire(dlock_handle *handle, const char *key, const dlock_options *options,
 	request.sql = options->wait_ms != 0 ? dlock_sql_wait : dlock_sql_try;
 	request.nparams = options->wait_ms != 0 ? 13 : 12;
 	request.params = params;
+	request.kind = options->wait_ms != 0 || options->session ? DLOCK_OTHER :
+		is_simple(options) ? DLOCK_TRIES_FOR_KEY : DLOCK_TRIES;
 	status = dlock_request(handle, &request, err);
 	if (status != DLOCK_OK)
 	{
@@ -134,7 +145,7 @@ ask_adopt(dlock_lock *lock, int64_t timeout_ms, int64_t *sent_at, dlock_error *e
 	DlockCall	call;
 	char		version[24];
 	char		ttl[32];
-	const char *params[4];
+	const char *params[5];
 	dlock_status status;
 
 	snprintf(version, sizeof(version), "%lld", (long long) lock->version);
@@ -143,7 +154,8 @@ ask_adopt(dlock_lock *lock, int64_t timeout_ms, int64_t *sent_at, dlock_error *e
 	params[1] = version;
 	params[2] = lock->owner;
 	params[3] = lock->ttl_ms > 0 ? ttl : NULL;
-	dlock_call_init(&call, dlock_sql_adopt, 4, params, timeout_ms);
+	dlock_call_init(&call, dlock_sql_adopt, 5, params, timeout_ms);
+	call.row_param = 5;
 	status = dlock_call(lock->handle, &call, err);
 	if (status != DLOCK_OK)
 		return status;

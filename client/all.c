@@ -101,6 +101,7 @@ request_all(dlock_handle *handle, dlock_lock **locks, size_t n,
 	request.locks = locks;
 	request.n = n;
 	request.several = true;
+	request.kind = DLOCK_OTHER;
 	request.wait_until = wait_until;
 	request.sql = options->wait_ms != 0 ? dlock_sql_wait_all : dlock_sql_try_all;
 	request.nparams = options->wait_ms != 0 ? 8 : 7;
@@ -177,7 +178,7 @@ ask_release(dlock_handle *handle, const Place *places, size_t n, int64_t timeout
 			int64_t until, DlockCall *call, dlock_error *err)
 {
 	DlockArrays arrays;
-	const char *params[3];
+	const char *params[4];
 	dlock_status status;
 
 	dlock_arrays_init(&arrays);
@@ -185,7 +186,8 @@ ask_release(dlock_handle *handle, const Place *places, size_t n, int64_t timeout
 		dlock_arrays_add(&arrays, places[i].lock);
 	if (dlock_arrays_params(&arrays, params))
 	{
-		dlock_call_init(call, dlock_sql_release_all, 3, params, timeout_ms);
+		dlock_call_init(call, dlock_sql_release_all, 4, params, timeout_ms);
+		call->row_param = 4;
 		call->until = until;
 		status = dlock_call(handle, call, err);
 	}

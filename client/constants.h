@@ -17,6 +17,8 @@
 /* dlock_open_options; the TTL is the server's default for dlock.default_ttl */
 #define DLOCK_DEFAULT_TTL_MS 20000
 #define DLOCK_DEFAULT_TIMEOUT_MS 10000
+#define DLOCK_DEFAULT_CONNECTIONS 4
+#define DLOCK_MIN_CONNECTIONS 2
 
 /* a larger options struct was not initialized */
 #define DLOCK_MAX_OPTIONS_SIZE 65536
@@ -92,6 +94,22 @@
 
 /* between two tries that a timeout of the server ends */
 #define DLOCK_TIMED_OUT_PAUSE_MS 250
+
+/*
+ * Flights: calls and bytes of one statement, its parameters, how long it may wait
+ * for a row that is in use, and how often it is asked what no connection can be
+ * had to wait for
+ */
+#define DLOCK_MAX_FLIGHT 512
+#define DLOCK_MAX_FLIGHT_BYTES 1000000
+#define DLOCK_MAX_PARAMS 64
+#define DLOCK_ROW_WAIT "100ms"
+#define DLOCK_POLL_MS 250
+
+/* the longest texts that may go with others; the server has the same limits */
+#define DLOCK_MAX_KEY_BYTES 1024
+#define DLOCK_MAX_OWNER_BYTES 1024
+#define DLOCK_MAX_VALUE_BYTES 65536
 
 /* a watch holds a snapshot, so none lasts longer */
 #define DLOCK_WATCH_SLICE_MS 60000

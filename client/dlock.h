@@ -171,6 +171,15 @@ typedef struct dlock_open_options
 	/* For locks that have no callback of their own. */
 	dlock_callback callback;
 	void	   *callback_arg;
+
+	/*
+	 * At most so many connections to the server, 2 or more, whatever the
+	 * number of threads and locks.  Default 4.  One carries the calls of all
+	 * threads, one is for renewals, and the rest for calls that may take long
+	 * or wait.  If none is left for such a call, it asks a few times a second
+	 * instead of waiting.  Session locks have one each beyond that.
+	 */
+	int			max_connections;
 } dlock_open_options;
 
 extern void dlock_open_options_init_size(dlock_open_options *options, size_t size);

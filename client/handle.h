@@ -14,6 +14,7 @@
 #include "conn.h"
 #include "constants.h"
 #include "dlock.h"
+#include "sql.h"
 
 typedef enum DlockHold
 {
@@ -74,6 +75,29 @@ struct dlock_lock
 	bool		tell_lost;
 };
 
+/* The calls of all threads, and the one that is under way; see flight.c. */
+typedef struct DlockFlight
+{
+	struct DlockCall *queue;
+	struct DlockCall *last;		/* of the queue */
+	struct DlockCall *air[DLOCK_MAX_FLIGHT];	/* what was sent; NULL for one
+												 * whose owner has left */
+	int			nair;
+	int			first[DLOCK_KINDS]; /* of each kind, in the air */
+	bool		driven;			/* a thread sees to it, and uses the
+								 * connection without the mutex */
+	bool		loading;		/* and what is in the air */
+	int			leaving;		/* so many wait for the end of that */
+	DlockConn  *conn;			/* NULL: none */
+	bool		is_fresh;		/* it has carried nothing yet */
+	bool		is_old;			/* it had, before this flight */
+	int64_t		sent_at;
+	int64_t		answer_by;
+	int64_t		retry_at;		/* to connect */
+	int64_t		backoff;
+	dlock_error error;			/* why it is not connected */
+} DlockFlight;
+
 struct dlock_handle
 {
 	/* constant */
@@ -81,6 +105,7 @@ struct dlock_handle
 	DlockTarget *target;
 	int64_t		ttl_ms;
 	int64_t		timeout_ms;
+	int			max_connections;
 	dlock_callback callback;
 	void	   *callback_arg;
 	int			wake[2];		/* a byte wakes the renewal thread */
@@ -91,7 +116,11 @@ struct dlock_handle
 	struct DlockOrphan *orphans;
 	struct DlockEntry *entering;	/* calls that acquire; see reenter.c */
 
+	DlockFlight flight;
+
 	/* connections; see pool.c */
+	int			nconns;			/* without those of session locks */
+	int			nspare;			/* in use by calls of their own */
 	DlockConn  *idle[DLOCK_POOL_SIZE];
 	int			nidle;
 	DlockConn  *returned;		/* to the renewal thread, which had lent it */

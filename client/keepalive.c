@@ -113,7 +113,7 @@ conn_state(const Keeper *keeper)
 static void
 replace_conn(Keeper *keeper, DlockConn *conn, bool is_new, bool is_open)
 {
-	dlock_conn_free(keeper->conn);
+	dlock_pool_drop(keeper->handle, keeper->conn);
 	keeper->conn = conn;
 	keeper->is_new = is_new;
 	keeper->is_open = is_open;
@@ -131,7 +131,7 @@ lend(Keeper *keeper, int64_t now)
 	if (back != NULL && conn_state(keeper) < DLOCK_CONN_READY)
 		replace_conn(keeper, back, true, true);
 	else
-		dlock_conn_free(back);
+		dlock_pool_drop(handle, back);
 
 	if (handle->wanted > 0 && handle->nidle == 0 && keeper->flight == NOTHING &&
 		conn_state(keeper) == DLOCK_CONN_READY)
@@ -170,7 +170,7 @@ open_connection(Keeper *keeper, int64_t now)
 		return;
 	keeper->retry_at = now + dlock_jitter(keeper->backoff);
 	keeper->backoff = dlock_min(2 * keeper->backoff, DLOCK_BACKOFF_LAST_MS);
-	replace_conn(keeper, dlock_conn_new(handle->target), true, false);
+	replace_conn(keeper, dlock_pool_new(handle), true, false);
 	if (keeper->conn == NULL)
 		return;
 	dlock_conn_listen(keeper->conn, dlock_events_hear, handle, patience, now);

@@ -25,7 +25,7 @@ ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
 {
 	char		version[24];
 	char		ttl[32];
-	const char *params[4];
+	const char *params[5];
 
 	snprintf(version, sizeof(version), "%lld", (long long) lock->version);
 	snprintf(ttl, sizeof(ttl), "%lld ms", (long long) ttl_ms);
@@ -33,7 +33,9 @@ ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
 	params[1] = version;
 	params[2] = lock->owner;
 	params[3] = ttl_ms > 0 ? ttl : NULL;
-	dlock_call_init(call, dlock_sql_refresh, 4, params, timeout_ms);
+	dlock_call_init(call, dlock_sql_refresh, 5, params, timeout_ms);
+	call->kind = DLOCK_REFRESHES;
+	call->row_param = 5;
 	call->until = until;
 	return dlock_call(lock->handle, call, err);
 }
@@ -123,7 +125,7 @@ dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	dlock_handle *handle = lock != NULL ? lock->handle : NULL;
 	DlockCall	call;
 	char		version[24];
-	const char *params[3];
+	const char *params[4];
 	int64_t		until;
 	int64_t		deadline = 0;
 	bool		is_last;
@@ -141,7 +143,9 @@ dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	params[0] = lock->key;
 	params[1] = version;
 	params[2] = lock->owner;
-	dlock_call_init(&call, dlock_sql_release, 3, params, timeout_ms);
+	dlock_call_init(&call, dlock_sql_release, 4, params, timeout_ms);
+	call.kind = DLOCK_RELEASES;
+	call.row_param = 4;
 	call.until = until;
 	status = dlock_call(handle, &call, err);
 	if (status != DLOCK_OK)
@@ -304,6 +308,7 @@ dlock_check(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	params[1] = version;
 	params[2] = lock->owner;
 	dlock_call_init(&call, dlock_sql_check, 3, params, dlock_timeout(handle, timeout_ms));
+	call.kind = DLOCK_CHECKS;
 	status = dlock_call(handle, &call, err);
 
 	pthread_mutex_lock(&handle->mutex);

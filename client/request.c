@@ -98,10 +98,10 @@ refresh(dlock_lock **locks, size_t n, int64_t timeout_ms, int64_t until,
 	good = dlock_arrays_params(&arrays, params);
 	good = dlock_array_end(&renew) && good;
 	params[3] = renew.data;
-	params[4] = "0";
 	if (good)
 	{
 		dlock_call_init(&call, dlock_sql_renew, 5, params, timeout_ms);
+		call.row_param = 5;
 		call.until = until;
 		status = dlock_call(handle, &call, err);
 	}
@@ -221,8 +221,8 @@ forget_orphans(dlock_handle *handle, const DlockRequest *request, int64_t until,
 
 /* One statement, and its confirmation. */
 static dlock_status
-ask(dlock_handle *handle, DlockRequest *request, int64_t until, bool *in_doubt,
-	dlock_error *err)
+ask(dlock_handle *handle, DlockRequest *request, int64_t until, int64_t *ready_at,
+	bool *in_doubt, dlock_error *err)
 {
 	const dlock_options *options = request->options;
 	int64_t		timeout_ms = dlock_timeout(handle, options->timeout_ms);
@@ -230,7 +230,9 @@ ask(dlock_handle *handle, DlockRequest *request, int64_t until, bool *in_doubt,
 	dlock_status status;
 
 	dlock_call_init(&call, request->sql, request->nparams, request->params, timeout_ms);
+	call.kind = request->kind;
 	call.until = until;
+	call.ready_at = dlock_min(*ready_at, request->wait_until);
 	call.ttl_param = 2;
 	call.ttl_ms = &request->locks[0]->ttl_ms;
 	call.ttl_least = options->at_least_ms;
@@ -246,7 +248,12 @@ ask(dlock_handle *handle, DlockRequest *request, int64_t until, bool *in_doubt,
 	if (status != DLOCK_OK)
 		return status;
 	if (!take_versions(request, call.reply))
+	{
 		status = busy(request, err);
+		/* the server did not wait, so we do */
+		*ready_at = call.polled && call.sent_at < request->wait_until ?
+			call.sent_at + DLOCK_POLL_MS : 0;
+	}
 	dlock_reply_free(call.reply);
 	if (status != DLOCK_OK)
 		return status;
@@ -268,14 +275,16 @@ dlock_request(dlock_handle *handle, DlockRequest *request, dlock_error *err)
 									dlock_timeout(handle, request->options->timeout_ms));
 	dlock_status status = forget_orphans(handle, request, until, err);
 	bool		in_doubt = false;
+	int64_t		ready_at = 0;
 
 	if (status != DLOCK_OK)
 		return status;
 
 	/* if it was granted and lost, try again in the time that is left */
 	do
-		status = ask(handle, request, until, &in_doubt, err);
-	while (status == DLOCK_LOST && dlock_now() < until);
+		status = ask(handle, request, until, &ready_at, &in_doubt, err);
+	while ((status == DLOCK_LOST && dlock_now() < until) ||
+		   (status == DLOCK_BUSY && ready_at > 0));
 
 	/* if it is busy, the holder may be our own first try, which got no answer */
 	if (status != DLOCK_OK && in_doubt)

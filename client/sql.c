@@ -119,13 +119,25 @@ const char	dlock_sql_try_all[] = ACQUIRE_ALL("'0'");
 const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("8"));
 
 /*
- * One grant: key, version, owner, and for a refresh its TTL
+ * One grant: key, version, owner, and for a refresh its TTL.
+ *
+ * What waits for a row that an open transaction is using has lock_timeout as its
+ * last parameter, for the transaction of this statement.  Arguments are computed
+ * before the function is called.
  */
-#define NAMED "key => $1" TEXT ", version => $2" INT8 ", owner => $3" TEXT
+#define LIMITED(n, x) \
+"CASE WHEN pg_catalog.set_config('lock_timeout', $" n TEXT ", true) IS NOT NULL THEN " x " END"
 
-#define REFRESH "@.dlock_refresh(" NAMED ", ttl => $4" INTERVAL ", value => NULL" TEXT ")"
+#define GRANT ", version => $2" INT8 ", owner => $3" TEXT
 
-const char	dlock_sql_release[] = "SELECT @.dlock_release(" NAMED ")";
+#define NAMED "key => $1" TEXT GRANT
+
+#define REFRESH \
+"@.dlock_refresh(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL ", value => NULL" TEXT ")"
+
+const char	dlock_sql_release[] =
+"SELECT @.dlock_release(key => " LIMITED("4", "$1" TEXT) GRANT ")";
+
 const char	dlock_sql_check[] = "SELECT @.dlock_check(" NAMED ")";
 
 /* the new expiry */
@@ -140,9 +152,9 @@ const char	dlock_sql_adopt[] =
 const char	dlock_sql_refresh[] =
 "SELECT " REFRESH " IS NOT NULL, @.dlock_check(" NAMED ")";
 
-/* key, reason, version */
+/* key, reason, version, lock_timeout */
 const char	dlock_sql_force_release[] =
-"SELECT @.dlock_force_release(key => $1" TEXT ", reason => $2" TEXT ", version => $3" INT8 ")";
+"SELECT @.dlock_force_release(key => " LIMITED("4", "$1" TEXT) ", reason => $2" TEXT ", version => $3" INT8 ")";
 
 /*
  * Several grants: keys, versions, owners.  The version alone names a grant, but
@@ -151,9 +163,63 @@ const char	dlock_sql_force_release[] =
 #define GRANTS \
 "pg_catalog.unnest($1" TEXT "[]), pg_catalog.unnest($2" INT8 "[]), pg_catalog.unnest($3" TEXT "[])"
 
-const char	dlock_sql_release_all[] =
-"SELECT u.i, @.dlock_release(key => u.k, version => u.v, owner => u.o)"
-" FROM ROWS FROM (" GRANTS ") WITH ORDINALITY AS u(k, v, o, i)";
+#define LIMIT(n) \
+"(SELECT pg_catalog.set_config('lock_timeout', $" n TEXT ", true) OFFSET 0) AS s(t)"
+
+#define EACH_RELEASED \
+"u.i, @.dlock_release(key => u.k, version => u.v, owner => u.o)"
+
+#define OF_GRANTS \
+" FROM " LIMIT("4") ", ROWS FROM (" GRANTS ") WITH ORDINALITY AS u(k, v, o, i) WHERE s.t IS NOT NULL"
+
+const char	dlock_sql_release_all[] = "SELECT " EACH_RELEASED OF_GRANTS;
+
+/*
+ * Calls that go together (batch.c).  A function is called for each row; whether
+ * the rows are those of one call or of several makes no difference to the server.
+ */
+#define UNNEST(n, type) "pg_catalog.unnest($" n type "[])"
+
+#define NO_TEXT ", NULL" TEXT
+
+#define EACH_TRIED(more) \
+"u.i, @.dlock_acquire(key => u.k, ttl => u.t, owner => u.o, wait => '0'" INTERVAL more ")" TEXT \
+NO_TEXT NO_TEXT
+
+const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
+	[DLOCK_RELEASES] = {EACH_RELEASED NO_TEXT NO_TEXT OF_GRANTS, 3, 1},
+	[DLOCK_REFRESHES] = {
+		"u.i, (@.dlock_refresh(key => u.k, version => u.v, ttl => u.t, owner => u.o, value => NULL" TEXT ")"
+		" IS NOT NULL)" TEXT ", @.dlock_check(key => u.k, version => u.v, owner => u.o)" NO_TEXT
+		" FROM " LIMIT("5") ", ROWS FROM (" GRANTS ", " UNNEST("4", INTERVAL) ")"
+		" WITH ORDINALITY AS u(k, v, o, t, i) WHERE s.t IS NOT NULL",
+		4, 1
+	},
+	[DLOCK_CHECKS] = {
+		"u.i, @.dlock_check(key => u.k, version => u.v, owner => u.o)" NO_TEXT NO_TEXT
+		" FROM ROWS FROM (" GRANTS ") WITH ORDINALITY AS u(k, v, o, i)",
+		3, 0
+	},
+	/* of an acquire that has no more than that */
+	[DLOCK_TRIES_FOR_KEY] = {
+		EACH_TRIED(", value => NULL" TEXT ", priority => 0" INT4 ", session => false, slots => 1" INT4
+				   ", cleanup => '0'" INTERVAL ", force => false, at_least => '0'" INTERVAL
+				   ", delay => '0'" INTERVAL ", lazy => false")
+		" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT) ")"
+		" WITH ORDINALITY AS u(k, t, o, i)",
+		3, 0
+	},
+	[DLOCK_TRIES] = {
+		EACH_TRIED(", value => u.v, priority => u.p, session => u.c, slots => u.s"
+				   ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d, lazy => u.l")
+		" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT)
+		", " UNNEST("4", TEXT) ", " UNNEST("5", INT4) ", " UNNEST("6", BOOL) ", " UNNEST("7", INT4)
+		", " UNNEST("8", INTERVAL) ", " UNNEST("9", BOOL) ", " UNNEST("10", INTERVAL)
+		", " UNNEST("11", INTERVAL) ", " UNNEST("12", BOOL) ")"
+		" WITH ORDINALITY AS u(k, t, o, v, p, c, s, y, f, a, d, l, i)",
+		12, 0
+	}
+};
 
 /*
  * Renewal: the grants, which of them to refresh, lock_timeout.
@@ -171,7 +237,7 @@ const char	dlock_sql_renew[] =
 " CASE WHEN u.r THEN @.dlock_refresh(key => u.k, version => u.v,"
 " ttl => NULL" INTERVAL ", owner => u.o, value => NULL" TEXT ") IS NOT NULL END AS refreshed,"
 " @.dlock_check(key => u.k, version => u.v, owner => u.o) AS state"
-" FROM (SELECT pg_catalog.set_config('lock_timeout', $5" TEXT ", true) OFFSET 0) AS s(t),"
+" FROM " LIMIT("5") ","
 " ROWS FROM (" GRANTS ", pg_catalog.unnest($4" BOOL "[]))"
 " WITH ORDINALITY AS u(k, v, o, r, i)"
 " WHERE s.t IS NOT NULL OFFSET 0) AS x";

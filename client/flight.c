@@ -1,0 +1,720 @@
+/*-------------------------------------------------------------------------
+ *
+ * flight.c
+ *	  Calls that go together: one connection carries those of all threads.
+ *
+ * A flight is one statement on the main connection of the handle, and one flight
+ * is under way at a time.  A call that finds none goes at once.  Calls that come
+ * meanwhile are queued, and are the next flight, all together.  So many threads
+ * share one round trip and one flush, and one thread is not slowed down.
+ *
+ * There is no thread for this.  One of the threads that wait for an answer
+ * drives: it connects, sends, polls and hands out the answers, without the mutex
+ * where that may take time.  The others sleep, each on a condition variable of
+ * its own, and are woken when their call is done, or to drive when the driver
+ * has its answer and leaves.
+ *
+ * An error is the affair of the call that caused it.  If the server refuses a
+ * flight, nothing of it has taken effect, and its calls go again, each by itself.
+ * A call that waits for a row which an open transaction is using would hold up
+ * the others, so lock_timeout ends such a flight (DLOCK_ROW_WAIT), and the call
+ * that is left with that error by itself is "blocked": call.c sends it on a
+ * connection of its own.
+ *
+ * Every call can be sent twice (call.c).  So if the connection breaks, or there
+ * is no answer, the calls are queued again for the next connection, until the
+ * time of each is up.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <string.h>
+
+#include "batch.h"
+#include "clock.h"
+#include "flight.h"
+#include "pool.h"
+#include "util.h"
+
+/*
+ * The queue.  Everything here needs the mutex, unless it says otherwise.
+ */
+
+int64_t
+dlock_flight_limit(const DlockCall *call)
+{
+	return dlock_min(call->until, call->silent_until);
+}
+
+static void
+append(DlockFlight *flight, DlockCall *call)
+{
+	DlockCall **at = &flight->queue;
+
+	if (flight->last != NULL)
+		at = &flight->last->next;
+	call->next = NULL;
+	call->state = DLOCK_CALL_QUEUED;
+	*at = call;
+	flight->last = call;
+}
+
+/* Those of a flight that has failed come first, in their order. */
+static void
+put_back(DlockFlight *flight, DlockCall **calls, int n)
+{
+	for (int i = n - 1; i >= 0; i--)
+	{
+		calls[i]->state = DLOCK_CALL_QUEUED;
+		calls[i]->next = flight->queue;
+		flight->queue = calls[i];
+		if (flight->last == NULL)
+			flight->last = calls[i];
+	}
+}
+
+static void
+take_out(DlockFlight *flight, DlockCall *call)
+{
+	DlockCall  *before = NULL;
+	DlockCall **at = &flight->queue;
+
+	while (*at != call)
+	{
+		before = *at;
+		at = &before->next;
+	}
+	*at = call->next;
+	if (flight->last == call)
+		flight->last = before;
+}
+
+/* Join the queue; the caller drives, or sleeps until it is woken. */
+void
+dlock_flight_add(dlock_handle *handle, DlockCall *call)
+{
+	call->reply = NULL;
+	call->in_doubt = false;
+	call->blocked = false;
+	call->alone = call->alone || !dlock_call_is_sound(call);
+	dlock_error_clear(&call->error);
+	call->silent_until = call->once ? DLOCK_NEVER :
+		dlock_later(dlock_max(dlock_now(), call->ready_at), call->timeout_ms);
+	append(&handle->flight, call);
+}
+
+static void
+finish(DlockCall *call)
+{
+	call->state = DLOCK_CALL_DONE;
+	if (call->wake != NULL)
+		pthread_cond_signal(call->wake);
+}
+
+static void
+finish_with(DlockCall *call, const dlock_error *error)
+{
+	call->error = *error;
+	finish(call);
+}
+
+/* When the next one may go. */
+static int64_t
+next_ready(const DlockFlight *flight)
+{
+	int64_t		at = DLOCK_NEVER;
+
+	for (const DlockCall *call = flight->queue; call != NULL; call = call->next)
+		at = dlock_min(at, call->ready_at);
+	return at;
+}
+
+/* About so many bytes; only a value is long. */
+static size_t
+size_of(const DlockCall *call)
+{
+	return call->kind == DLOCK_TRIES && call->params[3] != NULL ? strlen(call->params[3]) : 0;
+}
+
+/* Take those that go together out of the queue. */
+static void
+board(DlockFlight *flight, int64_t now)
+{
+	DlockCall **at = &flight->queue;
+	DlockCall  *before = NULL;
+	size_t		size = 0;
+
+	flight->nair = 0;
+	while (*at != NULL && flight->nair < DLOCK_MAX_FLIGHT)
+	{
+		DlockCall  *call = *at;
+		bool		alone = call->alone || call->kind == DLOCK_OTHER;
+
+		if (call->ready_at > now || (alone && flight->nair > 0))
+		{
+			before = call;
+			at = &call->next;
+			continue;
+		}
+		*at = call->next;
+		if (flight->last == call)
+			flight->last = before;
+		call->state = DLOCK_CALL_FLYING;
+		flight->air[flight->nair++] = call;
+		size += size_of(call);
+		if (alone || size > DLOCK_MAX_FLIGHT_BYTES)
+			break;
+	}
+	if (flight->nair > 1)
+		dlock_batch_sort(flight->air, flight->nair);
+	for (DlockKind kind = 0; kind < DLOCK_KINDS; kind++)
+		flight->first[kind] = dlock_batch_find(flight->air, flight->nair, kind);
+}
+
+/* Its owner waits no longer; others may, for the same flight. */
+static bool
+is_deserted(const DlockFlight *flight)
+{
+	for (int i = 0; i < flight->nair; i++)
+		if (flight->air[i] != NULL)
+			return false;
+	return true;
+}
+
+/*
+ * The connection
+ */
+
+static void
+drop_conn(dlock_handle *handle)
+{
+	dlock_pool_drop(handle, handle->flight.conn);
+	handle->flight.conn = NULL;
+}
+
+/*
+ * Many clients may be turned away at the same time, and must not all come back
+ * at the same time.
+ */
+static void
+pause_before_next(DlockFlight *flight)
+{
+	int64_t		now = dlock_now();
+	int64_t		backoff = flight->backoff;
+
+	flight->backoff = dlock_min(2 * backoff, DLOCK_BACKOFF_LAST_MS);
+	if (dlock_conn_turned_away_at(flight->conn) > 0)
+	{
+		/* well below the time after which a server counts as silent */
+		for (const DlockCall *call = flight->queue; call != NULL; call = call->next)
+			backoff = dlock_min(backoff, call->timeout_ms / 2);
+		backoff = dlock_max(backoff, 1);
+		flight->retry_at = now + backoff / 2 + dlock_random() % backoff;
+	}
+	else
+		flight->retry_at = now + dlock_jitter(backoff);
+}
+
+/* A server that turns us away is there, so it is not silent. */
+static void
+note_signs_of_life(DlockFlight *flight)
+{
+	int64_t		turned_away_at = dlock_conn_turned_away_at(flight->conn);
+	bool		retry;
+
+	flight->error = *dlock_conn_error(flight->conn, &retry);
+	for (DlockCall *call = flight->queue; call != NULL && turned_away_at > 0; call = call->next)
+		call->silent_until = dlock_max(call->silent_until,
+									   dlock_later(turned_away_at, call->timeout_ms));
+}
+
+/* No host has accepted us. */
+static void
+not_connected(dlock_handle *handle)
+{
+	DlockFlight *flight = &handle->flight;
+	bool		retry;
+	bool		full = dlock_conn_found_full(flight->conn);
+	DlockCall  *next;
+	DlockConn  *open;
+
+	note_signs_of_life(flight);
+	(void) dlock_conn_error(flight->conn, &retry);
+	for (DlockCall *call = flight->queue; call != NULL; call = next)
+	{
+		next = call->next;
+		if (!retry || call->once || (call->knocks && full))
+		{
+			call->full = full;
+			call->host = dlock_conn_full_host(flight->conn);
+			take_out(flight, call);
+			finish_with(call, &flight->error);
+		}
+		else
+			call->error = flight->error;
+	}
+	if (flight->queue == NULL)
+	{
+		drop_conn(handle);
+		return;
+	}
+	open = full ? dlock_pool_take_open(handle, true, DLOCK_NEVER) : NULL;
+	if (open != NULL)
+	{
+		drop_conn(handle);
+		flight->conn = open;
+		flight->is_fresh = false;
+	}
+	else
+		pause_before_next(flight);
+}
+
+/*
+ * Flights
+ */
+
+/* Without the mutex: nobody else touches what is in the air meanwhile. */
+static void
+load_and_send(DlockFlight *flight)
+{
+	for (int i = 0; i < flight->nair; i++)
+		dlock_call_set_params(flight->air[i], flight->conn, flight->sent_at, DLOCK_ROW_WAIT,
+							  flight->air[i]->kind != DLOCK_OTHER);
+	/* if it fails, settle() sees it by the state of the connection */
+	(void) dlock_batch_send(flight->conn, flight->air, flight->nair);
+}
+
+/* The connection is ready: send what is queued. */
+static void
+launch(dlock_handle *handle)
+{
+	DlockFlight *flight = &handle->flight;
+	int64_t		until = 0;
+
+	flight->sent_at = dlock_now();
+	board(flight, flight->sent_at);
+	if (flight->nair == 0)
+		return;
+	for (int i = 0; i < flight->nair; i++)
+	{
+		DlockCall  *call = flight->air[i];
+
+		call->sent_at = flight->sent_at;
+		if (!call->once)
+			call->silent_until = dlock_later(flight->sent_at, call->timeout_ms);
+		until = dlock_max(until, dlock_flight_limit(call));
+	}
+	flight->answer_by = until;
+	flight->is_old = !flight->is_fresh;
+	flight->is_fresh = false;
+	flight->loading = true;
+	pthread_mutex_unlock(&handle->mutex);
+	load_and_send(flight);
+	pthread_mutex_lock(&handle->mutex);
+	flight->loading = false;
+	if (flight->leaving > 0)
+		pthread_cond_broadcast(&handle->changed);
+}
+
+/* The calls that still have an owner; there are so many. */
+static int
+land(DlockFlight *flight, DlockCall **calls)
+{
+	int			n = 0;
+
+	for (int i = 0; i < flight->nair; i++)
+		if (flight->air[i] != NULL)
+			calls[n++] = flight->air[i];
+	flight->nair = 0;
+	return n;
+}
+
+/* Hand out the answers. */
+static void
+answered(dlock_handle *handle, DlockReply *reply)
+{
+	DlockFlight *flight = &handle->flight;
+	DlockCall  *calls[DLOCK_MAX_FLIGHT];
+	int			left = 0;
+	int			n = flight->nair;
+
+	flight->backoff = DLOCK_BACKOFF_FIRST_MS;
+	if (n == 1)
+	{
+		DlockCall  *call = flight->air[0];
+
+		flight->nair = 0;
+		if (call == NULL)
+			dlock_reply_free(reply);
+		else
+		{
+			call->reply = reply;
+			call->host = dlock_conn_host(flight->conn);
+			finish(call);
+		}
+		return;
+	}
+	for (int row = 0; row < dlock_reply_rows(reply); row++)
+	{
+		int64_t		kind = dlock_reply_int(reply, row, 0);
+		int64_t		i = dlock_reply_int(reply, row, 1) - 1;
+		DlockCall  *call;
+
+		if (kind < 0 || kind >= DLOCK_KINDS || i < 0)
+			continue;
+		i += flight->first[kind];
+		call = i < n ? flight->air[i] : NULL;
+		if (call == NULL || call->kind != (DlockKind) kind)
+			continue;
+		flight->air[i] = NULL;
+		call->reply = dlock_reply_row(reply, row, 2);
+		call->host = dlock_conn_host(flight->conn);
+		if (call->reply == NULL)
+		{
+			call->in_doubt = true;
+			dlock_fail(&call->error, DLOCK_NO_MEMORY, "out of memory");
+		}
+		finish(call);
+	}
+	dlock_reply_free(reply);
+
+	/* each has a row, unless a function of the server is not ours */
+	left = land(flight, calls);
+	for (int i = 0; i < left; i++)
+		calls[i]->alone = true;
+	put_back(flight, calls, left);
+}
+
+/* The server has refused it, and the connection is as good as before. */
+static void
+refused(dlock_handle *handle)
+{
+	DlockFlight *flight = &handle->flight;
+	DlockCall  *calls[DLOCK_MAX_FLIGHT];
+	bool		together = flight->nair > 1;
+	bool		retry;
+	int			n = land(flight, calls);
+	const dlock_error *error = dlock_conn_error(flight->conn, &retry);
+
+	for (int i = 0; i < n; i++)
+	{
+		DlockCall  *call = calls[i];
+
+		if (together)
+			call->alone = true;
+		else if (!dlock_conn_timed_out(flight->conn))
+		{
+			finish_with(call, error);
+			return;
+		}
+		else if (call->row_param > 0 && strcmp(error->sqlstate, "55P03") == 0)
+		{
+			call->blocked = true;
+			finish_with(call, error);
+			return;
+		}
+		else
+		{
+			/* a timeout of the server, perhaps a very short one */
+			call->error = *error;
+			call->ready_at = flight->sent_at + dlock_jitter(DLOCK_TIMED_OUT_PAUSE_MS);
+		}
+	}
+	put_back(flight, calls, n);
+}
+
+/* The connection is gone, and nobody knows what the server did. */
+static void
+broken(dlock_handle *handle, const dlock_error *error)
+{
+	DlockFlight *flight = &handle->flight;
+	DlockCall  *calls[DLOCK_MAX_FLIGHT];
+	int			n = land(flight, calls);
+	int			again = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		DlockCall  *call = calls[i];
+
+		call->in_doubt = true;
+		if (call->once)
+			finish_with(call, error);
+		else
+		{
+			call->error = *error;
+			call->silent_until = dlock_later(dlock_now(), call->timeout_ms);
+			calls[again++] = call;
+		}
+	}
+	put_back(flight, calls, again);
+	/* an old connection may have been closed by the server meanwhile */
+	if (flight->is_old)
+		flight->retry_at = dlock_now();
+	else
+		pause_before_next(flight);
+}
+
+static void
+no_memory(dlock_handle *handle)
+{
+	DlockFlight *flight = &handle->flight;
+	DlockCall  *calls[DLOCK_MAX_FLIGHT];
+	int			n = land(flight, calls);
+	dlock_error error;
+
+	dlock_fail(&error, DLOCK_NO_MEMORY, "out of memory");
+	put_back(flight, calls, n);
+	while (flight->queue != NULL)
+	{
+		DlockCall  *call = flight->queue;
+
+		take_out(flight, call);
+		finish_with(call, &error);
+	}
+}
+
+/* Look at what the connection has come to. */
+static void
+settle(dlock_handle *handle)
+{
+	DlockFlight *flight = &handle->flight;
+	int64_t		now = dlock_now();
+	bool		retry;
+	dlock_error error;
+	DlockReply *reply;
+
+	switch (dlock_conn_state(flight->conn))
+	{
+		case DLOCK_CONN_DONE:
+			reply = dlock_conn_take(flight->conn);
+			if (reply != NULL)
+				answered(handle, reply);
+			else if (dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
+				refused(handle);
+			else
+				broken(handle, dlock_conn_error(flight->conn, &retry));
+			break;
+		case DLOCK_CONN_CLOSED:
+			if (flight->nair > 0)
+				broken(handle, dlock_conn_error(flight->conn, &retry));
+			else
+				not_connected(handle);
+			break;
+		case DLOCK_CONN_BUSY:
+
+			/*
+			 * The server may still execute it.  Another connection may work
+			 * better, and others wait for one.
+			 */
+			if (now >= flight->answer_by || is_deserted(flight) ||
+				(flight->queue != NULL &&
+				 now >= flight->sent_at + dlock_probe_ms(handle->timeout_ms)))
+			{
+				dlock_fail(&error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
+						   (long long) (now - flight->sent_at));
+				dlock_conn_close(flight->conn);
+				flight->is_old = true;
+				broken(handle, &error);
+			}
+			break;
+		case DLOCK_CONN_READY:
+			if (flight->nair > 0)
+				no_memory(handle);
+			break;
+		default:
+			note_signs_of_life(flight);
+			break;
+	}
+}
+
+/* Nothing is under way: connect, or send what is queued. */
+static int64_t
+start(dlock_handle *handle, int64_t now, int64_t until)
+{
+	DlockFlight *flight = &handle->flight;
+	int64_t		ready_at = next_ready(flight);
+
+	if (ready_at > now)
+		return ready_at;
+	if (flight->conn == NULL)
+	{
+		flight->conn = dlock_pool_take(handle, true, until);
+		flight->is_fresh = false;
+		flight->retry_at = 0;
+		dlock_error_clear(&flight->error);
+		if (flight->conn == NULL)
+		{
+			no_memory(handle);
+			return 0;
+		}
+	}
+	if (dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
+		launch(handle);
+	else if (dlock_conn_state(flight->conn) == DLOCK_CONN_CLOSED)
+	{
+		if (flight->retry_at > now)
+			return flight->retry_at;
+		flight->is_fresh = true;
+		/* resolving and connecting may take a while */
+		pthread_mutex_unlock(&handle->mutex);
+		dlock_conn_start(flight->conn, 0, now);
+		pthread_mutex_lock(&handle->mutex);
+	}
+	return 0;
+}
+
+/*
+ * Do what can be done, until then at most, as the only one that does.  Returns
+ * 0, or when there will be something to do.
+ */
+int64_t
+dlock_flight_drive(dlock_handle *handle, int64_t until)
+{
+	DlockFlight *flight = &handle->flight;
+	int64_t		now = dlock_now();
+	int64_t		idle_until = 0;
+
+	flight->driven = true;
+	if (flight->nair == 0)
+		idle_until = start(handle, now, until);
+	if (flight->nair > 0)
+	{
+		int64_t		patience = flight->sent_at + dlock_probe_ms(handle->timeout_ms);
+
+		until = dlock_min(until, flight->answer_by);
+		if (patience > now)
+			until = dlock_min(until, patience);
+	}
+	if (idle_until == 0 && flight->conn != NULL)
+	{
+		if (dlock_conn_connecting(flight->conn) ||
+			dlock_conn_state(flight->conn) == DLOCK_CONN_BUSY)
+		{
+			pthread_mutex_unlock(&handle->mutex);
+			dlock_conn_work(flight->conn, until);
+			pthread_mutex_lock(&handle->mutex);
+		}
+		settle(handle);
+	}
+
+	/* the next flight leaves before its passengers are all awake */
+	if (flight->conn != NULL && flight->nair == 0 &&
+		dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
+	{
+		if (next_ready(flight) <= dlock_now())
+			launch(handle);
+		else
+		{
+			dlock_pool_give(handle, flight->conn);
+			flight->conn = NULL;
+		}
+	}
+	flight->driven = false;
+	return idle_until;
+}
+
+/* Another thread has to drive, if there is anything to do. */
+void
+dlock_flight_hand_over(dlock_handle *handle)
+{
+	DlockFlight *flight = &handle->flight;
+
+	if (flight->driven)
+		return;
+	for (int i = 0; i < flight->nair; i++)
+		if (flight->air[i] != NULL && flight->air[i]->wake != NULL)
+		{
+			pthread_cond_signal(flight->air[i]->wake);
+			return;
+		}
+	for (DlockCall *call = flight->queue; call != NULL; call = call->next)
+		if (call->wake != NULL)
+		{
+			pthread_cond_signal(call->wake);
+			return;
+		}
+}
+
+/* The time of the call is up, or its owner does not want it any more. */
+void
+dlock_flight_leave(dlock_handle *handle, DlockCall *call)
+{
+	DlockFlight *flight = &handle->flight;
+
+	flight->leaving++;
+	while (flight->loading && call->state == DLOCK_CALL_FLYING)
+		pthread_cond_wait(&handle->changed, &handle->mutex);
+	flight->leaving--;
+	if (call->state == DLOCK_CALL_FLYING)
+	{
+		for (int i = 0; i < flight->nair; i++)
+			if (flight->air[i] == call)
+				flight->air[i] = NULL;
+		call->in_doubt = true;
+		dlock_fail(&call->error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
+				   (long long) (dlock_now() - call->sent_at));
+	}
+	else if (call->state == DLOCK_CALL_QUEUED)
+	{
+		take_out(flight, call);
+		/* the error of an earlier try says more than a timeout */
+		if (call->error.message[0] == '\0' && flight->nair > 0)
+			dlock_fail(&call->error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
+					   (long long) call->timeout_ms);
+		else if (call->error.message[0] == '\0' && flight->error.message[0] != '\0')
+			call->error = flight->error;
+		else if (call->error.message[0] == '\0')
+			dlock_fail(&call->error, DLOCK_UNREACHABLE, "could not reach a server in %lld ms",
+					   (long long) call->timeout_ms);
+	}
+	call->state = DLOCK_CALL_DONE;
+
+	/* nobody waits for what is under way */
+	if (!flight->driven && flight->conn != NULL && flight->queue == NULL && is_deserted(flight))
+	{
+		flight->nair = 0;
+		drop_conn(handle);
+	}
+}
+
+/*
+ * Until the call is done, or its time is up.  This is the only place where a
+ * thread waits for a flight.
+ */
+void
+dlock_flight_call(dlock_handle *handle, DlockCall *call)
+{
+	DlockFlight *flight = &handle->flight;
+	pthread_cond_t wake;
+	bool		has_wake = false;
+
+	pthread_mutex_lock(&handle->mutex);
+	dlock_flight_add(handle, call);
+	while (call->state != DLOCK_CALL_DONE)
+	{
+		int64_t		until = dlock_flight_limit(call);
+
+		if (dlock_now() >= until)
+		{
+			dlock_flight_leave(handle, call);
+			break;
+		}
+		if (!flight->driven)
+		{
+			int64_t		idle_until = dlock_flight_drive(handle, until);
+
+			if (idle_until == 0)
+				continue;
+			until = dlock_min(until, idle_until);
+		}
+		if (!has_wake)
+			dlock_cond_init(&wake);
+		has_wake = true;
+		call->wake = &wake;
+		dlock_cond_wait(&wake, &handle->mutex, until);
+		call->wake = NULL;
+	}
+	dlock_flight_hand_over(handle);
+	pthread_mutex_unlock(&handle->mutex);
+	if (has_wake)
+		pthread_cond_destroy(&wake);
+}
