@@ -249,6 +249,7 @@ dlock_release_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms,
 		status = ask_release(handle, places, count, timeout_ms, until, &call, &error);
 		note(status, &error, &first, err);
 	}
+	pthread_mutex_lock(&handle->mutex);
 	for (int row = 0; count > 0 && status == DLOCK_OK && row < dlock_reply_rows(call.reply); row++)
 	{
 		int64_t		i = dlock_reply_int(call.reply, row, 0) - 1;
@@ -258,6 +259,7 @@ dlock_release_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms,
 									 call.in_doubt, places[i].deadline, &error),
 				 &error, &first, err);
 	}
+	pthread_mutex_unlock(&handle->mutex);
 	dlock_reply_free(call.reply);
 	free(places);
 	return first;

@@ -75,13 +75,14 @@ fits(const char *text, size_t max)
 
 /*
  * Would the server refuse it?  Then it goes by itself, so that it fails by itself
- * at once.  All kinds have the key as their first parameter and the owner as their
- * third; that of a request for more than a key, the value as its fourth.
+ * at once.  All but those about a ticket alone have the key as their first
+ * parameter and the owner as their third; that of a request for more than a key,
+ * the value as its fourth.
  */
 bool
 dlock_call_is_sound(const DlockCall *call)
 {
-	return call->kind == DLOCK_OTHER ||
+	return call->kind == DLOCK_OTHER || call->kind == DLOCK_DEQUEUES ||
 		(call->params[0][0] != '\0' && fits(call->params[0], DLOCK_MAX_KEY_BYTES) &&
 		 fits(call->params[2], DLOCK_MAX_OWNER_BYTES) &&
 		 (call->kind != DLOCK_TRIES || fits(call->params[3], DLOCK_MAX_VALUE_BYTES)));

@@ -8,8 +8,6 @@
 #ifndef DLOCK_CALL_H
 #define DLOCK_CALL_H
 
-#include <pthread.h>
-
 #include "conn.h"
 #include "dlock.h"
 #include "sql.h"
@@ -69,7 +67,7 @@ typedef struct DlockCall
 	bool		blocked;		/* a row is in use */
 	int64_t		ready_at;		/* not to be sent before */
 	int64_t		silent_until;	/* a server must have shown up by then */
-	pthread_cond_t *wake;		/* its owner sleeps; NULL: does not */
+	struct DlockWaker *waker;	/* of its owner; NULL: does not sleep */
 	dlock_error error;
 	char		wait_text[32];
 	char		ttl_text[32];

@@ -39,7 +39,7 @@ dlock_connect_error(DlockConn *conn)
 	conn->retry = dlock_error_classify(error);
 	if (dlock_error_turned_away(error))
 		conn->turned_away_at = dlock_now();
-	if (strcmp(error->sqlstate, "53300") == 0)
+	if (dlock_error_full(error))
 		conn->full_host = conn->host;
 	/* without a statement, an unknown object is one that the conninfo names */
 	if (strcmp(error->sqlstate, "42704") == 0)

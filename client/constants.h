@@ -111,6 +111,21 @@
 #define DLOCK_MAX_OWNER_BYTES 1024
 #define DLOCK_MAX_VALUE_BYTES 65536
 
+/*
+ * Tickets: lists of them, events that are kept because their ticket is not known
+ * yet, the longest TTL until the request has claimed its grant, how long the
+ * server may take to say that a wait is over, and the longest value of one
+ */
+#define DLOCK_WAIT_BUCKETS 256
+#define DLOCK_MAX_EARLY 256
+#define DLOCK_CLAIM_MS 10000
+#define DLOCK_OVERDUE_MS 1000
+#define DLOCK_MAX_TICKET_BYTES 1024
+
+/* the thread of async.c looks at all calls at most so often, and at least */
+#define DLOCK_PILOT_MS 10
+#define DLOCK_PILOT_LATE_MS 100
+
 /* a watch holds a snapshot, so none lasts longer */
 #define DLOCK_WATCH_SLICE_MS 60000
 

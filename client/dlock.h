@@ -60,7 +60,8 @@ typedef enum dlock_status
 	DLOCK_INVALID = 12,			/* invalid argument or conninfo, or a call
 								 * that is not allowed here */
 	DLOCK_SERVER_ERROR = 13,	/* any other error of the server; see sqlstate */
-	DLOCK_NO_MEMORY = 14		/* or no thread, or no descriptor */
+	DLOCK_NO_MEMORY = 14,		/* or no thread, or no descriptor */
+	DLOCK_CANCELLED = 15		/* dlock_op_cancel() was called */
 } dlock_status;
 
 /* The name of a status, "busy" and so on; never NULL. */
@@ -80,6 +81,9 @@ typedef struct dlock_handle dlock_handle;
 
 /* A grant. */
 typedef struct dlock_lock dlock_lock;
+
+/* A call that was started and has not come to its end. */
+typedef struct dlock_op dlock_op;
 
 
 /*
@@ -209,8 +213,8 @@ extern dlock_status dlock_ping(dlock_handle *handle, int64_t timeout_ms,
 /*
  * Stop renewals, close the connections, and free the handle and all its locks,
  * which must not be used any more.  Releases nothing: locks that are held end
- * by their TTL.  NULL is allowed.  Takes a second at most if the server does
- * not answer.
+ * by their TTL.  Calls that were started end here, and do not call back.  NULL is
+ * allowed.  Takes a second or two at most if the server does not answer.
  *
  * In a callback of this handle it returns at once.  No other callback is called,
  * and the renewal thread does the rest when this one returns; until then the
@@ -434,6 +438,62 @@ extern const char *dlock_owner(const dlock_lock *lock); /* NULL: adopted without
 														 * one */
 extern int64_t dlock_ttl_ms(const dlock_lock *lock);
 extern int32_t dlock_slots(const dlock_lock *lock); /* as in dlock_options */
+
+
+/*
+ * Calls that do not block, for programs with an event loop
+ *
+ * A call is started, and the program goes on.  When calls are done, the
+ * descriptor of the handle is readable.  Then dlock_handle_process() calls back
+ * for each of them.  One thread can have thousands under way: they share a few
+ * connections, and a request that waits takes none.
+ *
+ * The library uses a thread of its own for this, so the program has no timeouts
+ * to care for.  These functions may be called from any thread, and also in
+ * callbacks.
+ */
+
+/*
+ * Called by dlock_handle_process().  lock is that of the acquire if status is
+ * DLOCK_OK, otherwise NULL; of a release, it is the lock.  err and op are valid
+ * until this returns.  It must not call dlock_close().
+ */
+typedef void (*dlock_done) (dlock_op *op, dlock_status status, dlock_lock *lock,
+							const dlock_error *err, void *arg);
+
+/*
+ * As dlock_acquire(), but session and reentrant must not be set.  DLOCK_OK: it
+ * was started, done will be called, and *op (may be NULL) names it until then.
+ * Otherwise done will not be called.
+ */
+extern dlock_status dlock_acquire_start(dlock_handle *handle, const char *key,
+										const dlock_options *options,
+										dlock_done done, void *arg,
+										dlock_op **op, dlock_error *err);
+
+/* As dlock_release().  The lock must not be freed before done is called. */
+extern dlock_status dlock_release_start(dlock_lock *lock, int64_t timeout_ms,
+										dlock_done done, void *arg,
+										dlock_op **op, dlock_error *err);
+
+/*
+ * The acquire is not wanted any more: done is called soon, with DLOCK_CANCELLED,
+ * unless it has come to another end before.  A request that is in the queue is
+ * withdrawn.  A release goes on.
+ */
+extern void dlock_op_cancel(dlock_op *op);
+
+/*
+ * A descriptor for poll(), the same one as long as the handle is open.  It is
+ * readable when calls are done.  Do not read it.  -1: there is no descriptor left.
+ */
+extern int	dlock_handle_fd(dlock_handle *handle);
+
+/*
+ * Call back for all calls that are done; returns how many there were.  Never
+ * waits.
+ */
+extern int	dlock_handle_process(dlock_handle *handle);
 
 
 /*

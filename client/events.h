@@ -10,8 +10,18 @@
 
 #include "handle.h"
 
-extern bool dlock_event_parse(const char *payload, char **key,
-							  int64_t *version, bool *forced);
+/* What an event says. */
+typedef struct DlockHeard
+{
+	char	   *key;			/* to be freed */
+	int64_t		version;		/* 0: of a ticket that was missed */
+	bool		forced;
+	int64_t		ticket;			/* 0: of a grant */
+	bool		missed;
+	char		reason[32];		/* that it was missed; truncated */
+} DlockHeard;
+
+extern bool dlock_event_parse(const char *payload, DlockHeard *heard);
 extern void dlock_events_hear(void *arg, const char *payload);
 extern void dlock_events_missed(dlock_handle *handle);
 extern bool dlock_events_ripe(const dlock_lock *lock, int64_t now);

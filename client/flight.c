@@ -33,6 +33,7 @@
 #include "clock.h"
 #include "flight.h"
 #include "pool.h"
+#include "roster.h"
 #include "util.h"
 
 /*
@@ -106,8 +107,7 @@ static void
 finish(DlockCall *call)
 {
 	call->state = DLOCK_CALL_DONE;
-	if (call->wake != NULL)
-		pthread_cond_signal(call->wake);
+	dlock_wake(call->waker);
 }
 
 static void
@@ -621,15 +621,15 @@ dlock_flight_hand_over(dlock_handle *handle)
 	if (flight->driven)
 		return;
 	for (int i = 0; i < flight->nair; i++)
-		if (flight->air[i] != NULL && flight->air[i]->wake != NULL)
+		if (flight->air[i] != NULL && flight->air[i]->waker != NULL)
 		{
-			pthread_cond_signal(flight->air[i]->wake);
+			pthread_cond_signal(flight->air[i]->waker->cond);
 			return;
 		}
 	for (DlockCall *call = flight->queue; call != NULL; call = call->next)
-		if (call->wake != NULL)
+		if (call->waker != NULL)
 		{
-			pthread_cond_signal(call->wake);
+			pthread_cond_signal(call->waker->cond);
 			return;
 		}
 }
@@ -677,18 +677,16 @@ dlock_flight_leave(dlock_handle *handle, DlockCall *call)
 }
 
 /*
- * Until the call is done, or its time is up.  This is the only place where a
- * thread waits for a flight.
+ * Until a call that was added is done, or its time is up.  This is the only place
+ * where a thread waits for a flight.
  */
 void
-dlock_flight_call(dlock_handle *handle, DlockCall *call)
+dlock_flight_wait(dlock_handle *handle, DlockCall *call)
 {
 	DlockFlight *flight = &handle->flight;
 	pthread_cond_t wake;
-	bool		has_wake = false;
+	DlockWaker	waker = {0};
 
-	pthread_mutex_lock(&handle->mutex);
-	dlock_flight_add(handle, call);
 	while (call->state != DLOCK_CALL_DONE)
 	{
 		int64_t		until = dlock_flight_limit(call);
@@ -706,15 +704,24 @@ dlock_flight_call(dlock_handle *handle, DlockCall *call)
 				continue;
 			until = dlock_min(until, idle_until);
 		}
-		if (!has_wake)
+		if (waker.cond == NULL)
 			dlock_cond_init(&wake);
-		has_wake = true;
-		call->wake = &wake;
+		waker.cond = &wake;
+		call->waker = &waker;
 		dlock_cond_wait(&wake, &handle->mutex, until);
-		call->wake = NULL;
+		call->waker = NULL;
 	}
+	if (waker.cond != NULL)
+		pthread_cond_destroy(&wake);
+}
+
+/* A call from its beginning to its end.  The caller does not have the mutex. */
+void
+dlock_flight_call(dlock_handle *handle, DlockCall *call)
+{
+	pthread_mutex_lock(&handle->mutex);
+	dlock_flight_add(handle, call);
+	dlock_flight_wait(handle, call);
 	dlock_flight_hand_over(handle);
 	pthread_mutex_unlock(&handle->mutex);
-	if (has_wake)
-		pthread_cond_destroy(&wake);
 }

@@ -15,6 +15,7 @@ extern void dlock_flight_call(dlock_handle *handle, DlockCall *call);
 
 /* These need the mutex of the handle. */
 extern void dlock_flight_add(dlock_handle *handle, DlockCall *call);
+extern void dlock_flight_wait(dlock_handle *handle, DlockCall *call);
 extern int64_t dlock_flight_limit(const DlockCall *call);
 extern void dlock_flight_leave(dlock_handle *handle, DlockCall *call);
 extern int64_t dlock_flight_drive(dlock_handle *handle, int64_t until);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "async.h"
 #include "call.h"
 #include "clock.h"
 #include "fork.h"
@@ -74,6 +75,7 @@ free_handle(dlock_handle *handle)
 		close(handle->wake[0]);
 	if (handle->wake[1] >= 0)
 		close(handle->wake[1]);
+	dlock_async_free(handle);
 	pthread_cond_destroy(&handle->changed);
 	pthread_mutex_destroy(&handle->mutex);
 	if (handle->target != NULL)
@@ -132,6 +134,8 @@ dlock_open(const char *conninfo, const dlock_open_options *given,
 	handle->wake[0] = handle->wake[1] = -1;
 	pthread_mutex_init(&handle->mutex, NULL);
 	dlock_cond_init(&handle->changed);
+	dlock_cond_init(&handle->async.wake);
+	handle->async.fds[0] = handle->async.fds[1] = -1;
 
 	status = dlock_target_make(conninfo, &options, &handle->target, err);
 	if (status == DLOCK_OK && pipe2(handle->wake, O_CLOEXEC | O_NONBLOCK) != 0)
@@ -156,6 +160,7 @@ dlock_close(dlock_handle *handle)
 		dlock_keepalive_stop_later(handle);
 	else
 	{
+		dlock_async_stop(handle);
 		dlock_keepalive_stop(handle);
 		dlock_handle_destroy(handle);
 	}

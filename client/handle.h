@@ -75,6 +75,36 @@ struct dlock_lock
 	bool		tell_lost;
 };
 
+/* Who is to be woken, and how; see roster.c. */
+typedef struct DlockWaker
+{
+	pthread_cond_t *cond;		/* NULL: does not sleep */
+	struct DlockWoken *list;	/* if not NULL, it is put there */
+	struct DlockWaker *next;	/* in that list */
+	bool		listed;
+} DlockWaker;
+
+/* Those that were woken, in their order. */
+typedef struct DlockWoken
+{
+	DlockWaker *first;
+	DlockWaker *last;
+} DlockWoken;
+
+/* Calls of a program with an event loop; see async.c. */
+typedef struct DlockAsync
+{
+	bool		running;
+	bool		stopping;
+	pthread_t	pilot;
+	pthread_cond_t wake;		/* of the pilot */
+	DlockWoken	woken;
+	dlock_op   *under_way;
+	dlock_op   *done;
+	dlock_op   *last_done;
+	int			fds[2];			/* a byte in it: calls are done; or -1 */
+} DlockAsync;
+
 /* The calls of all threads, and the one that is under way; see flight.c. */
 typedef struct DlockFlight
 {
@@ -118,6 +148,18 @@ struct dlock_handle
 
 	DlockFlight flight;
 
+	/* requests that wait by ticket; see wait.c */
+	struct DlockOp *waits[DLOCK_WAIT_BUCKETS];
+	int			nwaits;
+	int64_t		early[DLOCK_MAX_EARLY]; /* heard of, and not known yet */
+	unsigned int nearly;
+	int64_t		asked_at;		/* the last question about all of them */
+	int64_t		ask_at;			/* at the latest */
+	int64_t		alive_at;		/* the renewal thread has seen a server */
+	dlock_error keeper_error;	/* why it does not, if so */
+
+	DlockAsync	async;
+
 	/* connections; see pool.c */
 	int			nconns;			/* without those of session locks */
 	int			nspare;			/* in use by calls of their own */
@@ -132,6 +174,7 @@ struct dlock_handle
 	bool		stopping;
 	bool		closing;		/* dlock_close() was called in a callback */
 	pthread_t	thread;
+	int64_t		sleeps_until;	/* unless it is woken; 0: it does not sleep */
 	dlock_lock **batch;			/* in flight; NULL for one freed meanwhile */
 	int			nbatch;
 	int			jitter;			/* of the next renewal, below DLOCK_JITTER */

@@ -91,15 +91,14 @@ dlock_lock_stop(dlock_lock *lock, int64_t until, int64_t *deadline, bool *is_las
 	return status;
 }
 
-/* The server has answered its release. */
+/* The server has answered its release; the caller has the mutex. */
 dlock_status
 dlock_lock_released(dlock_lock *lock, const char *answer, bool in_doubt,
 					int64_t deadline, dlock_error *err)
 {
-	dlock_handle *handle = lock->handle;
-	DlockConn  *conn;
 	dlock_status status;
 
+	dlock_error_clear(err);
 	if (answer != NULL && strcmp(answer, "released") == 0)
 		status = DLOCK_OK;
 	else if (in_doubt && dlock_now() < deadline)
@@ -110,12 +109,9 @@ dlock_lock_released(dlock_lock *lock, const char *answer, bool in_doubt,
 	else
 		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" had expired", lock->key);
 
-	pthread_mutex_lock(&handle->mutex);
 	lock->hold = DLOCK_HOLD_RELEASED;
-	conn = lock->conn;
+	dlock_conn_free(lock->conn);
 	lock->conn = NULL;
-	pthread_mutex_unlock(&handle->mutex);
-	dlock_conn_free(conn);
 	return status;
 }
 
@@ -150,8 +146,10 @@ dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	status = dlock_call(handle, &call, err);
 	if (status != DLOCK_OK)
 		return status;
+	pthread_mutex_lock(&handle->mutex);
 	status = dlock_lock_released(lock, dlock_reply_get(call.reply, 0, 0), call.in_doubt,
 								 deadline, err);
+	pthread_mutex_unlock(&handle->mutex);
 	dlock_reply_free(call.reply);
 	return status;
 }

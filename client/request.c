@@ -175,9 +175,11 @@ abandon(dlock_handle *handle, const DlockRequest *request)
 {
 	int64_t		ttl_ms = request->locks[0]->ttl_ms;
 
+	pthread_mutex_lock(&handle->mutex);
 	for (size_t i = 0; i < request->n; i++)
 		dlock_orphans_add(handle, request->locks[i]->key, request->locks[i]->owner,
-						  ttl_ms > 0 ? ttl_ms : handle->ttl_ms);
+						  ttl_ms > 0 ? ttl_ms : handle->ttl_ms, false);
+	pthread_mutex_unlock(&handle->mutex);
 }
 
 static dlock_status
@@ -207,15 +209,20 @@ static dlock_status
 forget_orphans(dlock_handle *handle, const DlockRequest *request, int64_t until,
 			   dlock_error *err)
 {
-	for (size_t i = 0; i < request->n && request->options->owner != NULL; i++)
-	{
-		const dlock_lock *lock = request->locks[i];
+	bool		in_time = true;
+	size_t		i = 0;
 
-		if (!dlock_orphans_forget(handle, lock->key, lock->owner, until))
-			return dlock_fail(err, DLOCK_TIMEOUT,
-							  "the server did not answer an earlier release of lock \"%s\"",
-							  lock->key);
-	}
+	pthread_mutex_lock(&handle->mutex);
+	while (in_time && i < request->n && request->options->owner != NULL)
+		if (dlock_orphans_forget(handle, request->locks[i]->key, request->locks[i]->owner))
+			i++;
+		else
+			in_time = dlock_roster_wait(handle, until);
+	pthread_mutex_unlock(&handle->mutex);
+	if (!in_time)
+		return dlock_fail(err, DLOCK_TIMEOUT,
+						  "the server did not answer an earlier release of lock \"%s\"",
+						  request->locks[i]->key);
 	return DLOCK_OK;
 }
 

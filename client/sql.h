@@ -24,11 +24,14 @@ typedef struct DlockPart
 /* The order in which they are executed. */
 typedef enum DlockKind
 {
+	DLOCK_DEQUEUES,
 	DLOCK_RELEASES,
 	DLOCK_REFRESHES,
 	DLOCK_CHECKS,
 	DLOCK_TRIES_FOR_KEY,
 	DLOCK_TRIES,
+	DLOCK_ENQUEUES,
+	DLOCK_CLAIMS,
 	DLOCK_KINDS,
 	DLOCK_OTHER = DLOCK_KINDS	/* always goes by itself */
 } DlockKind;
@@ -51,6 +54,10 @@ extern const char dlock_sql_force_release[];
 extern const char dlock_sql_release_all[];
 extern const char dlock_sql_renew[];
 extern const char dlock_sql_orphans[];
+extern const char dlock_sql_enqueue[];
+extern const char dlock_sql_claim[];
+extern const char dlock_sql_dequeue[];
+extern const char dlock_sql_tickets[];
 extern const char dlock_sql_info[];
 extern const char dlock_sql_list[];
 extern const char dlock_sql_waiters[];

@@ -189,6 +189,8 @@ dlock_status_name(dlock_status status)
 			return "server_error";
 		case DLOCK_NO_MEMORY:
 			return "no_memory";
+		case DLOCK_CANCELLED:
+			return "cancelled";
 	}
 	return "unknown";
 }

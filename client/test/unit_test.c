@@ -52,13 +52,13 @@ test_names(void)
 {
 	char		all[400] = "";
 
-	for (int i = DLOCK_OK; i <= DLOCK_NO_MEMORY + 1; i++)
+	for (int i = DLOCK_OK; i <= DLOCK_CANCELLED + 1; i++)
 	{
 		strcat(all, dlock_status_name((dlock_status) i));
 		strcat(all, " ");
 	}
 	is(all, "ok busy not_held held_by_other preempting lost refused unchanged timeout unreachable"
-	   " denied not_ready invalid server_error no_memory unknown ", "each status has a name");
+	   " denied not_ready invalid server_error no_memory cancelled unknown ", "each status has a name");
 	is(dlock_event_name(DLOCK_EVENT_PREEMPTED), "preempted", "event");
 	is(dlock_event_name(DLOCK_EVENT_DANGER), "danger", "event");
 	is(dlock_event_name(DLOCK_EVENT_LOST), "lost", "event");
@@ -233,19 +233,22 @@ test_arguments(void)
 	ok(true, "nothing is freed");
 }
 
-/* An event, as "key version", "(none)" if it is none. */
+/* An event, as "key version" or "key #ticket", "(none)" if it is none. */
 static void
 event_is(const char *payload, const char *expected, const char *what)
 {
 	char		got[200] = "(none)";
-	char	   *key;
-	int64_t		version;
-	bool		forced;
+	DlockHeard	heard;
 
-	if (dlock_event_parse(payload, &key, &version, &forced))
+	if (dlock_event_parse(payload, &heard))
 	{
-		snprintf(got, sizeof(got), "%s %lld%s", key, (long long) version, forced ? " forced" : "");
-		free(key);
+		if (heard.ticket > 0)
+			snprintf(got, sizeof(got), "%s #%lld%s%s", heard.key, (long long) heard.ticket,
+					 heard.missed ? " missed " : "", heard.reason);
+		else
+			snprintf(got, sizeof(got), "%s %lld%s", heard.key, (long long) heard.version,
+					 heard.forced ? " forced" : "");
+		free(heard.key);
 	}
 	is(got, expected, what);
 }
