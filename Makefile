@@ -7,12 +7,16 @@ MODULE_big = dlock
 OBJS = \
 	src/all.o \
 	src/args.o \
+	src/asking.o \
 	src/await.o \
 	src/clock.o \
 	src/contended.o \
 	src/database.o \
 	src/deadlock.o \
+	src/desk.o \
 	src/dlock.o \
+	src/drafts.o \
+	src/due.o \
 	src/ends.o \
 	src/events.o \
 	src/find.o \
@@ -20,6 +24,7 @@ OBJS = \
 	src/fsm.o \
 	src/funcs.o \
 	src/grant.o \
+	src/granter.o \
 	src/guc.o \
 	src/health.o \
 	src/hint.o \
@@ -30,17 +35,21 @@ OBJS = \
 	src/listing.o \
 	src/lock.o \
 	src/lwlocks.o \
+	src/outlook.o \
 	src/pins.o \
 	src/places.o \
 	src/policy.o \
 	src/policy_funcs.o \
+	src/queue.o \
 	src/quota.o \
 	src/range.o \
+	src/ready.o \
 	src/reaper.o \
 	src/record.o \
 	src/role.o \
 	src/row.o \
 	src/scan.o \
+	src/serve.o \
 	src/session.o \
 	src/session_end.o \
 	src/shard.o \
@@ -52,6 +61,9 @@ OBJS = \
 	src/stats_funcs.o \
 	src/store.o \
 	src/subscriber.o \
+	src/ticket.o \
+	src/ticket_funcs.o \
+	src/ticket_room.o \
 	src/trigger.o \
 	src/using.o \
 	src/version.o \
