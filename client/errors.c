@@ -76,32 +76,6 @@ dlock_error_full(const dlock_error *error)
 }
 
 /*
- * Why a ticket was missed, in the words of its event.  Without one, what we know
- * of the request has to do: whether it asked the holder to yield, and whether it
- * ended before its time was up.
- */
-dlock_status
-dlock_error_missed(dlock_error *error, const char *key, const char *reason,
-				   bool asked, bool early)
-{
-	if (strcmp(reason, "not yielded") == 0 || (reason[0] == '\0' && asked))
-	{
-		dlock_fail(error, DLOCK_REFUSED, "the holder of lock \"%s\" did not yield", key);
-		strcpy(error->sqlstate, "55P03");
-	}
-	else if (strcmp(reason, "deadlock") == 0 || (reason[0] == '\0' && early))
-	{
-		dlock_fail(error, DLOCK_SERVER_ERROR, "deadlock detected while waiting for lock \"%s\"", key);
-		strcpy(error->sqlstate, "40P01");
-	}
-	else if (strcmp(reason, "timeout") == 0 || reason[0] == '\0')
-		dlock_fail(error, DLOCK_BUSY, "lock \"%s\" is held by another client", key);
-	else
-		dlock_fail(error, DLOCK_SERVER_ERROR, "lock \"%s\" was not granted: %s", key, reason);
-	return error->status;
-}
-
-/*
  * Did a timeout that is set on the server end the statement?  Then our own time
  * is not up, and the statement can be sent again.
  *

@@ -261,11 +261,13 @@ typedef struct Parsed
 {
 	PQExpBufferData event;
 	PQExpBufferData key;
+	PQExpBufferData code;
 	PQExpBufferData reason;
 	int64_t		version;		/* 0: not seen yet */
 	int64_t		ticket;			/* likewise */
 	bool		has_event;
 	bool		has_key;
+	bool		has_code;
 	bool		has_reason;
 } Parsed;
 
@@ -299,6 +301,11 @@ take_member(const char **at, Parsed *parsed)
 		else if (strcmp(name.data, "ticket") == 0)
 			good = parsed->ticket == 0 && take_integer(at, &parsed->ticket) &&
 				parsed->ticket > 0;
+		else if (strcmp(name.data, "code") == 0)
+		{
+			good = !parsed->has_code && take_string(at, &parsed->code);
+			parsed->has_code = true;
+		}
 		else if (strcmp(name.data, "reason") == 0)
 		{
 			good = !parsed->has_reason && take_string(at, &parsed->reason);
@@ -339,6 +346,7 @@ dlock_event_parse(const char *payload, DlockHeard *heard)
 	memset(heard, 0, sizeof(*heard));
 	initPQExpBuffer(&parsed.event);
 	initPQExpBuffer(&parsed.key);
+	initPQExpBuffer(&parsed.code);
 	initPQExpBuffer(&parsed.reason);
 	good = take_event(payload, &parsed);
 	event = parsed.event.data;
@@ -347,6 +355,7 @@ dlock_event_parse(const char *payload, DlockHeard *heard)
 		heard->missed = strcmp(event, "missed") == 0;
 		heard->ticket = parsed.ticket;
 		good = parsed.ticket > 0 && (heard->missed || parsed.version > 0);
+		dlock_clip(heard->code, sizeof(heard->code), parsed.code.data, parsed.code.len);
 		dlock_clip(heard->reason, sizeof(heard->reason), parsed.reason.data, parsed.reason.len);
 	}
 	else
@@ -359,6 +368,7 @@ dlock_event_parse(const char *payload, DlockHeard *heard)
 	heard->key = good ? dlock_strdup(parsed.key.data) : NULL;
 	termPQExpBuffer(&parsed.event);
 	termPQExpBuffer(&parsed.key);
+	termPQExpBuffer(&parsed.code);
 	termPQExpBuffer(&parsed.reason);
 	return heard->key != NULL;
 }
@@ -392,7 +402,7 @@ dlock_events_hear(void *arg, const char *payload)
 		return;
 	pthread_mutex_lock(&handle->mutex);
 	if (heard.ticket > 0)
-		dlock_wait_hear(handle, heard.ticket, heard.missed ? heard.reason : NULL);
+		dlock_wait_hear(handle, &heard);
 	else
 		hear_of_grant(handle, &heard);
 	pthread_mutex_unlock(&handle->mutex);

@@ -281,22 +281,39 @@ enqueued(DlockOp *op, const DlockReply *reply)
 }
 
 /*
- * The server says that the wait has come to an end, and its event why.  Without
- * the event: if the request was to take the lock from a lower priority, that one
- * did not yield; before its time was up, it was in a deadlock.
+ * The server says that the wait has come to an end.  The event says why; it may
+ * be false, but that it was missed is true.  Without the event: if the request was
+ * to take the lock from a lower priority, that one did not yield.  If it ended
+ * before its time was up, a try is told what is wrong.  If nothing is, it was in a
+ * deadlock.
  */
 static void
 missed(DlockOp *op)
 {
+	bool		early = dlock_now() < op->wait_until;
+
 	op->in_queue = false;
 	dlock_wait_remove(op);
-	op->status = dlock_error_missed(&op->error, op->lock->key, op->reason,
-									op->options.priority > 0, dlock_now() < op->wait_until);
-	/* what else kept it from being granted, a try is told by the server */
-	if (op->status == DLOCK_SERVER_ERROR && op->error.sqlstate[0] == '\0' && op->missed++ == 0)
+	if (op->said_missed && op->error.sqlstate[0] != '\0')
+	{
+		(void) dlock_error_classify(&op->error);
+		op->status = op->error.status;
+		dlock_op_end(op);
+	}
+	else if (op->said_missed || (!early && op->options.priority == 0))
+		end_busy(op);
+	else if (early && op->missed++ == 0)
 		ask_try(op);
 	else
+	{
+		bool		refused = op->options.priority > 0;
+
+		op->status = dlock_fail(&op->error, refused ? DLOCK_REFUSED : DLOCK_SERVER_ERROR,
+								refused ? "the holder of lock \"%s\" did not yield" :
+								"deadlock detected while waiting for lock \"%s\"", op->lock->key);
+		strcpy(op->error.sqlstate, refused ? "55P03" : "40P01");
 		dlock_op_end(op);
+	}
 }
 
 static void
@@ -500,6 +517,8 @@ dlock_op_run(DlockOp *op, dlock_error *err)
 			dlock_flight_wait(handle, &op->call);
 			continue;
 		}
+		/* those whose flight we have launched wait for us no longer */
+		dlock_flight_hand_over(handle);
 		if (op->waker.cond == NULL)
 			dlock_cond_init(&wake);
 		op->waker.cond = &wake;

@@ -53,8 +53,8 @@ typedef struct DlockOp
 	bool		heard;			/* its turn may have come */
 	int64_t		quiet_until;	/* what is heard before is not acted upon */
 	int64_t		asked_at;		/* when a server last knew of it */
-	char		reason[32];		/* an event said why it was missed */
-	int			missed;			/* so often, for no reason that we know */
+	bool		said_missed;	/* an event did, and why: see error */
+	int			missed;			/* so often without one */
 
 	/* if it is a release instead; see giveback.c */
 	bool		is_release;

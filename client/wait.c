@@ -20,11 +20,9 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "arrays.h"
 #include "clock.h"
+#include "errors.h"
 #include "roster.h"
 #include "wait.h"
 
@@ -51,7 +49,7 @@ dlock_wait_add(DlockOp *op)
 	dlock_handle *handle = op->handle;
 
 	op->heard = false;
-	op->reason[0] = '\0';
+	op->said_missed = false;
 	for (int i = 0; i < DLOCK_MAX_EARLY; i++)
 		if (handle->early[i] == op->ticket)
 			op->heard = true;
@@ -89,22 +87,23 @@ dlock_wait_is_silent(const DlockOp *op, int64_t now)
 	return now >= dlock_later(dlock_max(op->asked_at, op->handle->alive_at), op->timeout_ms);
 }
 
-/* An event has named the ticket; the reason is NULL if it says "granted". */
+/* An event has named a ticket. */
 void
-dlock_wait_hear(dlock_handle *handle, int64_t ticket, const char *reason)
+dlock_wait_hear(dlock_handle *handle, const DlockHeard *heard)
 {
 	bool		known = false;
 
-	for (DlockOp *op = *bucket(handle, ticket); op != NULL; op = op->next)
-		if (op->ticket == ticket)
+	for (DlockOp *op = *bucket(handle, heard->ticket); op != NULL; op = op->next)
+		if (op->ticket == heard->ticket)
 		{
-			if (reason != NULL)
-				snprintf(op->reason, sizeof(op->reason), "%s", reason);
+			op->said_missed = heard->missed;
+			if (heard->missed)
+				dlock_error_make(&op->error, heard->code, heard->reason, NULL, NULL);
 			wake(op);
 			known = true;
 		}
 	if (!known)
-		handle->early[handle->nearly++ % DLOCK_MAX_EARLY] = ticket;
+		handle->early[handle->nearly++ % DLOCK_MAX_EARLY] = heard->ticket;
 }
 
 /* We did not listen for a while and may have missed events. */

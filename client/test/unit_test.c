@@ -237,14 +237,14 @@ test_arguments(void)
 static void
 event_is(const char *payload, const char *expected, const char *what)
 {
-	char		got[200] = "(none)";
+	char		got[500] = "(none)";
 	DlockHeard	heard;
 
 	if (dlock_event_parse(payload, &heard))
 	{
 		if (heard.ticket > 0)
-			snprintf(got, sizeof(got), "%s #%lld%s%s", heard.key, (long long) heard.ticket,
-					 heard.missed ? " missed " : "", heard.reason);
+			snprintf(got, sizeof(got), "%s #%lld%s%s %s", heard.key, (long long) heard.ticket,
+					 heard.missed ? " missed " : " granted", heard.code, heard.reason);
 		else
 			snprintf(got, sizeof(got), "%s %lld%s", heard.key, (long long) heard.version,
 					 heard.forced ? " forced" : "");
@@ -297,6 +297,14 @@ test_events(void)
 			 "k 5 forced", "forced");
 	event_is("{\"event\": \"preempt\", \"key\": \"k\", \"version\": 5, \"by\": null, \"priority\": 1}",
 			 "k 5", "preempt");
+	event_is("{\"event\": \"granted\", \"key\": \"k\", \"version\": 5, \"ticket\": 7}",
+			 "k #7 granted ", "a ticket that was granted");
+	event_is("{\"event\": \"missed\", \"key\": \"k\", \"ticket\": 7, \"code\": \"40P01\", \"reason\": \"deadlock\"}",
+			 "k #7 missed 40P01 deadlock", "a ticket that was missed, and why");
+	event_is("{\"event\": \"missed\", \"key\": \"k\", \"ticket\": 7}",
+			 "k #7 missed  ", "a ticket that was missed");
+	event_is("{\"event\": \"granted\", \"key\": \"k\", \"ticket\": 7}", "(none)", "a grant without a version");
+	event_is("{\"event\": \"missed\", \"key\": \"k\"}", "(none)", "no ticket");
 	event_is(" {\"version\":9223372036854775807,\"key\":\"k\",\"event\":\"expired\"}\n",
 			 "k 9223372036854775807", "expired, in another order");
 	event_is("{\"event\": \"preempt\", \"key\": \"\\\"version\\\": 5\", \"version\": 6}",
