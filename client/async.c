@@ -395,7 +395,6 @@ dlock_async_stop(dlock_handle *handle)
 	DlockAsync *async = &handle->async;
 	int64_t		until = dlock_now() + DLOCK_FINISH_MS;
 	bool		running;
-	bool		any = false;
 
 	pthread_mutex_lock(&handle->mutex);
 	async->stopping = true;
@@ -411,11 +410,14 @@ dlock_async_stop(dlock_handle *handle)
 	{
 		dlock_op   *op = async->under_way;
 
-		any = any || op->op.in_queue;
 		dlock_op_abandon(&op->op, DLOCK_CANCELLED, "the handle was closed");
+		/* nobody will hear of what was granted in the last moment */
+		if (op->op.status == DLOCK_OK && !op->op.is_release)
+			dlock_orphans_add(handle, op->op.lock->key, op->op.lock->owner,
+							  op->op.lock->ttl_ms, false);
 		finish(handle, op);
 	}
-	while (any && handle->orphans != NULL && dlock_roster_wait(handle, until))
+	while (handle->orphans != NULL && dlock_roster_wait(handle, until))
 		;
 	pthread_mutex_unlock(&handle->mutex);
 }

@@ -196,15 +196,14 @@ end_busy(DlockOp *op)
 	dlock_op_end(op);
 }
 
-/* Its owner does not want it any more. */
+/* Its owner does not want it any more.  It may have come to another end before. */
 void
 dlock_op_abandon(DlockOp *op, dlock_status status, const char *why)
 {
-	bool		asks = op->call.state == DLOCK_CALL_QUEUED || op->call.state == DLOCK_CALL_FLYING;
-
-	if (op->stage == DLOCK_STAGE_END)
+	/* an answer that is there counts */
+	if (dlock_op_step(op))
 		return;
-	if (asks)
+	if (op->call.state == DLOCK_CALL_QUEUED || op->call.state == DLOCK_CALL_FLYING)
 		dlock_flight_leave(op->handle, &op->call);
 	op->in_doubt = op->in_doubt || op->call.in_doubt;
 	op->in_queue = op->in_queue || (op->stage == DLOCK_STAGE_ENQUEUE && op->call.in_doubt);
@@ -466,8 +465,8 @@ dlock_op_step(DlockOp *op)
 		else if (dlock_wait_is_silent(op, now))
 		{
 			if (op->handle->keeper_error.message[0] == '\0')
-				dlock_fail(&op->handle->keeper_error, DLOCK_TIMEOUT,
-						   "no answer from the server in %lld ms", (long long) op->timeout_ms);
+				dlock_fail(&op->handle->keeper_error, DLOCK_UNREACHABLE,
+						   "no answer from a server in %lld ms", (long long) op->timeout_ms);
 			dlock_op_end_with(op, &op->handle->keeper_error);
 		}
 	}
