@@ -18,9 +18,12 @@
 #include "sql.h"
 #include "util.h"
 
-/* On a connection of its own, with which the lock ends. */
+/*
+ * By one statement that waits: for a session lock on a connection of its own, with
+ * which the lock ends, and for a request that has too long a value for the queue.
+ */
 static dlock_status
-acquire_session(dlock_handle *handle, const char *key, const dlock_options *options,
+acquire_by_statement(dlock_handle *handle, const char *key, const dlock_options *options,
 				int64_t wait_until, dlock_lock **granted, dlock_error *err)
 {
 	DlockOp    *op = malloc(sizeof(DlockOp));
@@ -34,7 +37,7 @@ acquire_session(dlock_handle *handle, const char *key, const dlock_options *opti
 		DlockRequest request = {0};
 
 		dlock_op_set_terms(op);
-		op->params[5] = "t";
+		op->params[5] = options->session ? "t" : "f";
 		request.options = options;
 		request.locks = &op->lock;
 		request.n = 1;
@@ -67,8 +70,8 @@ acquire(dlock_handle *handle, const char *key, const dlock_options *options,
 
 	if (status != DLOCK_OK)
 		return status;
-	if (options->session)
-		return acquire_session(handle, key, options, wait_until, granted, err);
+	if (options->session || !dlock_op_can_wait(options))
+		return acquire_by_statement(handle, key, options, wait_until, granted, err);
 	status = dlock_op_init(&op, handle, key, options, wait_until, err);
 	if (status != DLOCK_OK)
 		return status;

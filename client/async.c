@@ -265,6 +265,9 @@ dlock_acquire_start(dlock_handle *handle, const char *key, const dlock_options *
 		return dlock_fail(err, DLOCK_INVALID, "key and callback must not be null");
 	if (options.session || options.reentrant)
 		return dlock_fail(err, DLOCK_INVALID, "session and reentrant cannot be used here");
+	if (!dlock_op_can_wait(&options))
+		return dlock_fail(err, DLOCK_INVALID, "the value of a request that waits must not be longer than %d bytes",
+						  DLOCK_MAX_TICKET_BYTES);
 	op = new_op(handle, done, arg);
 	if (op != NULL && options.value != NULL)
 		options.value = op->value = dlock_strdup(options.value);

@@ -462,8 +462,8 @@ typedef void (*dlock_done) (dlock_op *op, dlock_status status, dlock_lock *lock,
 							const dlock_error *err, void *arg);
 
 /*
- * As dlock_acquire(), but session and reentrant must not be set.  DLOCK_OK: it
- * was started, done will be called, and *op (may be NULL) names it until then.
+ * As dlock_acquire(), but session and reentrant must not be set, and the value of
+ * a request that waits may have 1024 bytes at most.  DLOCK_OK: it was started, done will be called, and *op (may be NULL) names it until then.
  * Otherwise done will not be called.
  */
 extern dlock_status dlock_acquire_start(dlock_handle *handle, const char *key,

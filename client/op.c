@@ -7,9 +7,10 @@
  *
  *	  TRY -> granted
  *	   |
- *	  busy -> ENQUEUE -> WAIT -> CLAIM -> granted
- *					  ^----------'  |
- *								   missed, or not known any more: TRY again
+ *	  busy -> ENQUEUE -> WAIT -> CLAIM -> granted, or missed
+ *						  ^--------'
+ *
+ * and from the beginning if the server does not know the ticket any more.
  *
  * dlock_op_step() looks at the answer and asks the next question.  A blocking
  * acquire waits for each answer in its own thread (dlock_op_run()); that of a
@@ -117,10 +118,12 @@ ask_try(DlockOp *op)
 static void
 ask_enqueue(DlockOp *op)
 {
+	int64_t		ttl_ms = dlock_max(dlock_min(op->lock->ttl_ms, DLOCK_CLAIM_MS),
+								   op->options.at_least_ms);
+
 	dlock_op_set_terms(op);
-	ms_text(op->texts[NUMBER], dlock_max(dlock_min(op->lock->ttl_ms, DLOCK_CLAIM_MS),
-										 op->options.at_least_ms));
-	op->params[1] = op->texts[NUMBER];
+	ms_text(op->texts[NUMBER], ttl_ms);
+	op->params[1] = ttl_ms > 0 ? op->texts[NUMBER] : NULL;
 	dlock_op_ask(op, DLOCK_STAGE_ENQUEUE, DLOCK_ENQUEUES, dlock_sql_enqueue, 12);
 	op->call.wait_param = 6;
 	op->call.wait_until = op->wait_until;
@@ -139,6 +142,7 @@ ask_claim(DlockOp *op)
 	dlock_op_ask(op, DLOCK_STAGE_CLAIM, DLOCK_CLAIMS, dlock_sql_claim, 5);
 	op->call.ttl_param = 4;
 	op->call.ttl_ms = &op->lock->ttl_ms;
+	op->call.ttl_least = op->options.at_least_ms;
 	op->call.row_param = 5;
 	dlock_op_submit(op);
 }
@@ -163,6 +167,20 @@ ask_refresh(DlockOp *op)
 	dlock_op_ask(op, DLOCK_STAGE_CONFIRM, DLOCK_REFRESHES, dlock_sql_refresh, 5);
 	op->call.row_param = 5;
 	dlock_op_submit(op);
+}
+
+/*
+ * The first question, and after that whenever nothing is known of the request.  A
+ * try that has a priority would not give the holder the time to yield, so it goes
+ * into the queue at once.  There, too, the same owner has the same grant.
+ */
+static void
+begin(DlockOp *op)
+{
+	if (op->options.priority > 0 && dlock_now() < op->wait_until)
+		ask_enqueue(op);
+	else
+		ask_try(op);
 }
 
 /*
@@ -239,7 +257,7 @@ lost(DlockOp *op)
 	op->in_queue = false;
 	dlock_wait_remove(op);
 	if (dlock_now() < op->until)
-		ask_try(op);
+		begin(op);
 	else
 	{
 		op->status = dlock_fail(&op->error, DLOCK_LOST,
@@ -257,12 +275,6 @@ tried(DlockOp *op, const DlockReply *reply)
 		granted(op, op->call.sent_at);
 	else if (dlock_now() >= op->wait_until)
 		end_busy(op);
-	else if (op->options.value != NULL && strlen(op->options.value) > DLOCK_MAX_TICKET_BYTES)
-	{
-		/* too long for the queue */
-		op->stage = DLOCK_STAGE_START;
-		op->due = dlock_min(dlock_now() + DLOCK_POLL_MS, op->wait_until);
-	}
 	else
 		ask_enqueue(op);
 }
@@ -301,7 +313,7 @@ missed(DlockOp *op)
 	}
 	else if (op->said_missed || (!early && op->options.priority == 0))
 		end_busy(op);
-	else if (early && op->missed++ == 0)
+	else if (early && op->options.priority == 0 && op->missed++ == 0)
 		ask_try(op);
 	else
 	{
@@ -327,7 +339,7 @@ claimed(DlockOp *op, const DlockReply *reply)
 		/* the server was restarted, or it is another one */
 		op->in_queue = false;
 		dlock_wait_remove(op);
-		ask_try(op);
+		begin(op);
 	}
 	else if (strcmp(state, "granted") == 0)
 	{
@@ -447,7 +459,7 @@ dlock_op_step(DlockOp *op)
 		/* a release of the same owner's earlier request must not come later */
 		if (op->options.owner == NULL ||
 			dlock_orphans_forget(op->handle, op->lock->key, op->lock->owner))
-			ask_try(op);
+			begin(op);
 		else if (now < op->until)
 			op->due = now + DLOCK_BACKOFF_FIRST_MS;
 		else
@@ -473,6 +485,14 @@ dlock_op_step(DlockOp *op)
 	while (op->call.state == DLOCK_CALL_DONE && op->stage != DLOCK_STAGE_END)
 		answered(op);
 	return op->stage == DLOCK_STAGE_END;
+}
+
+/* Can it wait by ticket, if it has to? */
+bool
+dlock_op_can_wait(const dlock_options *options)
+{
+	return options->wait_ms == 0 || options->value == NULL ||
+		strlen(options->value) <= DLOCK_MAX_TICKET_BYTES;
 }
 
 /* Everything that may run out of memory comes before the grant. */

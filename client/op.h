@@ -69,6 +69,7 @@ typedef struct DlockOp
 extern dlock_status dlock_op_init(DlockOp *op, dlock_handle *handle,
 								  const char *key, const dlock_options *options,
 								  int64_t wait_until, dlock_error *err);
+extern bool dlock_op_can_wait(const dlock_options *options);
 extern void dlock_op_set_terms(DlockOp *op);
 extern dlock_status dlock_op_run(DlockOp *op, dlock_error *err);
 

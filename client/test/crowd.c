@@ -144,6 +144,36 @@ in_threads(void *(*thread_main) (void *), const char *key, int64_t threads,
 }
 
 /*
+ * A release that waits for a row, while others go on; the test is told when they
+ * are done, and then lets the row go.
+ */
+static void *
+release_main(void *arg)
+{
+	Member	   *member = arg;
+	dlock_error err;
+
+	expect(member, dlock_release(kept(member->key), 120000, &err), DLOCK_OK, &err);
+	return NULL;
+}
+
+static int64_t
+beside_a_blocked_release(const char *key, int64_t threads, int64_t rounds,
+						 const dlock_options *options)
+{
+	Member		member = {.key = key};
+	int64_t		bad;
+
+	if (kept(key) == NULL || pthread_create(&member.thread, NULL, release_main, &member) != 0)
+		abort();
+	bad = in_threads(flights_main, "beside", threads, rounds, options);
+	puts("! done beside version=1 reason=none left=0 owner=0 nested=ok");
+	fflush(stdout);
+	pthread_join(member.thread, NULL);
+	return bad + member.bad;
+}
+
+/*
  * Calls that are started: all acquires first; each that is granted is released.
  */
 
@@ -262,6 +292,8 @@ crowd(const char *what, const char *key, int64_t threads, int64_t count,
 		return nest_threads(threads, count);
 	if (strcmp(what, "flights") == 0)
 		return in_threads(flights_main, key, threads, count, options);
+	if (strcmp(what, "blocked") == 0)
+		return beside_a_blocked_release(key, threads, count, options);
 	if (strcmp(what, "queue") == 0)
 	{
 		turns = 0;

@@ -270,7 +270,6 @@ do_resign(Line *line)
 {
 	return dlock_resign(line->lock, line->timeout, &line->err);
 }
-
 static dlock_status
 do_refresh(Line *line)
 {
@@ -532,6 +531,7 @@ static const struct
 	{"nest", false, do_crowd},
 	{"work", false, do_crowd},
 	{"flights", false, do_crowd},
+	{"blocked", false, do_crowd},
 	{"queue", false, do_crowd},
 	{"started", false, do_crowd},
 	{"cancelled", false, do_crowd},
