@@ -24,7 +24,7 @@
  */
 static dlock_status
 acquire_by_statement(dlock_handle *handle, const char *key, const dlock_options *options,
-				int64_t wait_until, dlock_lock **granted, dlock_error *err)
+					 int64_t wait_until, dlock_lock **granted, dlock_error *err)
 {
 	DlockOp    *op = malloc(sizeof(DlockOp));
 	dlock_status status;

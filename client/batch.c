@@ -15,6 +15,7 @@
  *-------------------------------------------------------------------------
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "arrays.h"
 #include "batch.h"
@@ -31,8 +32,7 @@ dlock_batch_sort(DlockCall **calls, int n)
 		for (int i = 0; i < n; i++)
 			if (calls[i]->kind == kind)
 				sorted[at++] = calls[i];
-	for (int i = 0; i < at; i++)
-		calls[i] = sorted[i];
+	memcpy(calls, sorted, (size_t) at * sizeof(DlockCall *));
 }
 
 /* The first call of that kind among sorted ones; n if there is none. */

@@ -112,10 +112,11 @@
 #define DLOCK_MAX_VALUE_BYTES 65536
 
 /*
- * Tickets: lists of them, events that are kept because their ticket is not known
+ * Tickets: how soon after a release they are asked for, lists of them, events that are kept because their ticket is not known
  * yet, the longest TTL until the request has claimed its grant, how long the
  * server may take to say that a wait is over, and the longest value of one
  */
+#define DLOCK_NUDGE_MS 25
 #define DLOCK_WAIT_BUCKETS 256
 #define DLOCK_MAX_EARLY 256
 #define DLOCK_CLAIM_MS 10000

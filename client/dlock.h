@@ -82,9 +82,6 @@ typedef struct dlock_handle dlock_handle;
 /* A grant. */
 typedef struct dlock_lock dlock_lock;
 
-/* A call that was started and has not come to its end. */
-typedef struct dlock_op dlock_op;
-
 
 /*
  * Events
@@ -177,11 +174,10 @@ typedef struct dlock_open_options
 	void	   *callback_arg;
 
 	/*
-	 * At most so many connections to the server, 2 or more, whatever the
-	 * number of threads and locks.  Default 4.  One carries the calls of all
-	 * threads, one is for renewals, and the rest for calls that may take long
-	 * or wait.  If none is left for such a call, it asks a few times a second
-	 * instead of waiting.  Session locks have one each beyond that.
+	 * The bound on connections, 2 or more, whatever the number of threads and
+	 * locks.  Default 4.  One carries the calls of all threads, one is for
+	 * renewals, and the rest for calls that the server makes wait; without
+	 * one, these ask a few times a second.  Session locks come on top.
 	 */
 	int			max_connections;
 } dlock_open_options;
@@ -441,69 +437,10 @@ extern int32_t dlock_slots(const dlock_lock *lock); /* as in dlock_options */
 
 
 /*
- * Calls that do not block, for programs with an event loop
- *
- * A call is started, and the program goes on.  When calls are done, the
- * descriptor of the handle is readable.  Then dlock_handle_process() calls back
- * for each of them.  One thread can have thousands under way: they share a few
- * connections, and a request that waits takes none.
- *
- * The library uses a thread of its own for this, so the program has no timeouts
- * to care for.  These functions may be called from any thread, and also in
- * callbacks.
- */
-
-/*
- * Called by dlock_handle_process().  lock is that of the acquire if status is
- * DLOCK_OK, otherwise NULL; of a release, it is the lock.  err and op are valid
- * until this returns.  It must not call dlock_close().
- */
-typedef void (*dlock_done) (dlock_op *op, dlock_status status, dlock_lock *lock,
-							const dlock_error *err, void *arg);
-
-/*
- * As dlock_acquire(), but session and reentrant must not be set, and the value of
- * a request that waits may have 1024 bytes at most.  DLOCK_OK: it was started, done will be called, and *op (may be NULL) names it until then.
- * Otherwise done will not be called.
- */
-extern dlock_status dlock_acquire_start(dlock_handle *handle, const char *key,
-										const dlock_options *options,
-										dlock_done done, void *arg,
-										dlock_op **op, dlock_error *err);
-
-/* As dlock_release().  The lock must not be freed before done is called. */
-extern dlock_status dlock_release_start(dlock_lock *lock, int64_t timeout_ms,
-										dlock_done done, void *arg,
-										dlock_op **op, dlock_error *err);
-
-/*
- * The acquire is not wanted any more: done is called soon, with DLOCK_CANCELLED,
- * unless it has come to another end before.  A request that is in the queue is
- * withdrawn.  A release goes on.
- */
-extern void dlock_op_cancel(dlock_op *op);
-
-/*
- * A descriptor for poll(), the same one as long as the handle is open.  It is
- * readable when calls are done.  Do not read it.  -1: there is no descriptor left.
- */
-extern int	dlock_handle_fd(dlock_handle *handle);
-
-/*
- * Call back for all calls that are done; returns how many there were.  Never
- * waits.
- */
-extern int	dlock_handle_process(dlock_handle *handle);
-
-
-/*
  * Leader election: the leader holds the lock, whose version is the term.
  */
 
-/*
- * dlock_acquire() that renews, and waits without limit unless wait_ms is
- * positive.
- */
+/* dlock_acquire() that renews, and waits without limit unless wait_ms is set. */
 extern dlock_status dlock_campaign(dlock_handle *handle, const char *key,
 								   const dlock_options *options,
 								   dlock_lock **lock, dlock_error *err);
@@ -585,19 +522,15 @@ extern dlock_status dlock_get_info(dlock_handle *handle, const char *key,
 								   dlock_error *err);
 extern void dlock_info_free(dlock_info *info);
 
-/*
- * All grants of a key, the oldest first.  *infos is an array of *n, to be freed
- * with dlock_list_free(); none if the key is free.
- */
+/* All of them, the oldest first: an array of *n, to be freed as a list. */
 extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
 									int64_t timeout_ms, dlock_info **infos,
 									size_t *n, dlock_error *err);
 
 /*
  * All live grants whose key matches a LIKE pattern (NULL: all), ordered by key.
- * If limit is not 0, those of so many keys and of the keys that others wait for,
- * provided that the pattern is a prefix: only these are read.  *infos is an
- * array of *n, to be freed with dlock_list_free().
+ * If limit is not 0 and the pattern is a prefix, only those of so many keys and of
+ * the keys that others wait for are read.  *infos is an array of *n, to be freed.
  */
 extern dlock_status dlock_list(dlock_handle *handle, const char *pattern,
 							   int64_t limit, int64_t timeout_ms,
@@ -614,9 +547,9 @@ extern dlock_status dlock_list_waiters(dlock_handle *handle,
 extern void dlock_waiters_free(dlock_waiter *waiters, size_t n);
 
 /*
- * Wait until the version of the key differs from *version (0: free), and store
- * the new one there.  Of several grants the highest version counts.  wait_ms is as in dlock_options.  DLOCK_OK, or
- * DLOCK_UNCHANGED when the time is over.
+ * Wait until the version of the key, of several grants the highest, differs from
+ * *version (0: free), and store it there.  wait_ms is as in dlock_options.
+ * DLOCK_OK, or DLOCK_UNCHANGED when the time is over.
  */
 extern dlock_status dlock_watch(dlock_handle *handle, const char *key,
 								int64_t *version, int64_t wait_ms,
@@ -646,10 +579,9 @@ extern dlock_status dlock_release_key(dlock_handle *handle, const char *key,
 									  int64_t timeout_ms, dlock_error *err);
 
 /*
- * Take the lock away from its holder, from all of several, or from the one with
- * that version (0: all).  *taken (may be NULL) is the version that was taken
- * away, of several the highest.  DLOCK_OK, or DLOCK_NOT_HELD: the key is free.
- * Needs the privilege to execute dlock_force_release() in SQL.
+ * Take the lock away from all holders, or from the one with that version (0: all).
+ * *taken (may be NULL) is the version that was taken away, of several the highest.
+ * DLOCK_OK, or DLOCK_NOT_HELD: the key is free.  Needs the privilege in SQL.
  */
 extern dlock_status dlock_force_release(dlock_handle *handle, const char *key,
 										int64_t version, const char *reason,
@@ -658,6 +590,9 @@ extern dlock_status dlock_force_release(dlock_handle *handle, const char *key,
 
 /* The version of the library, as DLOCK_LIB_VERSION. */
 extern int	dlock_lib_version(void);
+
+/* Calls that do not block, for programs with an event loop */
+#include "dlock_async.h"
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,8 @@ typedef struct DlockHeard
 	bool		forced;
 	int64_t		ticket;			/* 0: of a grant */
 	bool		missed;
-	char		code[6];		/* SQLSTATE of the error that ended its wait, or "" */
+	char		code[6];		/* SQLSTATE of the error that ended its wait,
+								 * or "" */
 	char		reason[256];	/* its message, truncated */
 } DlockHeard;
 

@@ -33,142 +33,12 @@
 #include "clock.h"
 #include "flight.h"
 #include "pool.h"
-#include "roster.h"
+#include "queue.h"
 #include "util.h"
 
 /*
- * The queue.  Everything here needs the mutex, unless it says otherwise.
+ * Everything here needs the mutex, unless it says otherwise.
  */
-
-int64_t
-dlock_flight_limit(const DlockCall *call)
-{
-	return dlock_min(call->until, call->silent_until);
-}
-
-static void
-append(DlockFlight *flight, DlockCall *call)
-{
-	DlockCall **at = &flight->queue;
-
-	if (flight->last != NULL)
-		at = &flight->last->next;
-	call->next = NULL;
-	call->state = DLOCK_CALL_QUEUED;
-	*at = call;
-	flight->last = call;
-}
-
-/* Those of a flight that has failed come first, in their order. */
-static void
-put_back(DlockFlight *flight, DlockCall **calls, int n)
-{
-	for (int i = n - 1; i >= 0; i--)
-	{
-		calls[i]->state = DLOCK_CALL_QUEUED;
-		calls[i]->next = flight->queue;
-		flight->queue = calls[i];
-		if (flight->last == NULL)
-			flight->last = calls[i];
-	}
-}
-
-static void
-take_out(DlockFlight *flight, DlockCall *call)
-{
-	DlockCall  *before = NULL;
-	DlockCall **at = &flight->queue;
-
-	while (*at != call)
-	{
-		before = *at;
-		at = &before->next;
-	}
-	*at = call->next;
-	if (flight->last == call)
-		flight->last = before;
-}
-
-/* Join the queue; the caller drives, or sleeps until it is woken. */
-void
-dlock_flight_add(dlock_handle *handle, DlockCall *call)
-{
-	call->reply = NULL;
-	call->in_doubt = false;
-	call->blocked = false;
-	call->alone = call->alone || !dlock_call_is_sound(call);
-	dlock_error_clear(&call->error);
-	call->silent_until = call->once ? DLOCK_NEVER :
-		dlock_later(dlock_max(dlock_now(), call->ready_at), call->timeout_ms);
-	append(&handle->flight, call);
-}
-
-static void
-finish(DlockCall *call)
-{
-	call->state = DLOCK_CALL_DONE;
-	dlock_wake(call->waker);
-}
-
-static void
-finish_with(DlockCall *call, const dlock_error *error)
-{
-	call->error = *error;
-	finish(call);
-}
-
-/* When the next one may go. */
-static int64_t
-next_ready(const DlockFlight *flight)
-{
-	int64_t		at = DLOCK_NEVER;
-
-	for (const DlockCall *call = flight->queue; call != NULL; call = call->next)
-		at = dlock_min(at, call->ready_at);
-	return at;
-}
-
-/* About so many bytes; only a value is long. */
-static size_t
-size_of(const DlockCall *call)
-{
-	return call->kind == DLOCK_TRIES && call->params[3] != NULL ? strlen(call->params[3]) : 0;
-}
-
-/* Take those that go together out of the queue. */
-static void
-board(DlockFlight *flight, int64_t now)
-{
-	DlockCall **at = &flight->queue;
-	DlockCall  *before = NULL;
-	size_t		size = 0;
-
-	flight->nair = 0;
-	while (*at != NULL && flight->nair < DLOCK_MAX_FLIGHT)
-	{
-		DlockCall  *call = *at;
-		bool		alone = call->alone || call->kind == DLOCK_OTHER;
-
-		if (call->ready_at > now || (alone && flight->nair > 0))
-		{
-			before = call;
-			at = &call->next;
-			continue;
-		}
-		*at = call->next;
-		if (flight->last == call)
-			flight->last = before;
-		call->state = DLOCK_CALL_FLYING;
-		flight->air[flight->nair++] = call;
-		size += size_of(call);
-		if (alone || size > DLOCK_MAX_FLIGHT_BYTES)
-			break;
-	}
-	if (flight->nair > 1)
-		dlock_batch_sort(flight->air, flight->nair);
-	for (DlockKind kind = 0; kind < DLOCK_KINDS; kind++)
-		flight->first[kind] = dlock_batch_find(flight->air, flight->nair, kind);
-}
 
 /* Its owner waits no longer; others may, for the same flight. */
 static bool
@@ -246,8 +116,8 @@ not_connected(dlock_handle *handle)
 		{
 			call->full = full;
 			call->host = dlock_conn_full_host(flight->conn);
-			take_out(flight, call);
-			finish_with(call, &flight->error);
+			dlock_queue_take_out(flight, call);
+			dlock_call_finish_with(call, &flight->error);
 		}
 		else
 			call->error = flight->error;
@@ -291,7 +161,7 @@ launch(dlock_handle *handle)
 	int64_t		until = 0;
 
 	flight->sent_at = dlock_now();
-	board(flight, flight->sent_at);
+	dlock_queue_board(flight, flight->sent_at);
 	if (flight->nair == 0)
 		return;
 	for (int i = 0; i < flight->nair; i++)
@@ -349,7 +219,7 @@ answered(dlock_handle *handle, DlockReply *reply)
 		{
 			call->reply = reply;
 			call->host = dlock_conn_host(flight->conn);
-			finish(call);
+			dlock_call_finish(call);
 		}
 		return;
 	}
@@ -373,7 +243,7 @@ answered(dlock_handle *handle, DlockReply *reply)
 			call->in_doubt = true;
 			dlock_fail(&call->error, DLOCK_NO_MEMORY, "out of memory");
 		}
-		finish(call);
+		dlock_call_finish(call);
 	}
 	dlock_reply_free(reply);
 
@@ -381,7 +251,7 @@ answered(dlock_handle *handle, DlockReply *reply)
 	left = land(flight, calls);
 	for (int i = 0; i < left; i++)
 		calls[i]->alone = true;
-	put_back(flight, calls, left);
+	dlock_queue_put_back(flight, calls, left);
 }
 
 /* The server has refused it, and the connection is as good as before. */
@@ -403,13 +273,13 @@ refused(dlock_handle *handle)
 			call->alone = true;
 		else if (!dlock_conn_timed_out(flight->conn))
 		{
-			finish_with(call, error);
+			dlock_call_finish_with(call, error);
 			return;
 		}
 		else if (call->row_param > 0 && strcmp(error->sqlstate, "55P03") == 0)
 		{
 			call->blocked = true;
-			finish_with(call, error);
+			dlock_call_finish_with(call, error);
 			return;
 		}
 		else
@@ -419,7 +289,7 @@ refused(dlock_handle *handle)
 			call->ready_at = flight->sent_at + dlock_jitter(DLOCK_TIMED_OUT_PAUSE_MS);
 		}
 	}
-	put_back(flight, calls, n);
+	dlock_queue_put_back(flight, calls, n);
 }
 
 /* The connection is gone, and nobody knows what the server did. */
@@ -437,7 +307,7 @@ broken(dlock_handle *handle, const dlock_error *error)
 
 		call->in_doubt = true;
 		if (call->once)
-			finish_with(call, error);
+			dlock_call_finish_with(call, error);
 		else
 		{
 			call->error = *error;
@@ -445,7 +315,7 @@ broken(dlock_handle *handle, const dlock_error *error)
 			calls[again++] = call;
 		}
 	}
-	put_back(flight, calls, again);
+	dlock_queue_put_back(flight, calls, again);
 	/* an old connection may have been closed by the server meanwhile */
 	if (flight->is_old)
 		flight->retry_at = dlock_now();
@@ -462,13 +332,13 @@ no_memory(dlock_handle *handle)
 	dlock_error error;
 
 	dlock_fail(&error, DLOCK_NO_MEMORY, "out of memory");
-	put_back(flight, calls, n);
+	dlock_queue_put_back(flight, calls, n);
 	while (flight->queue != NULL)
 	{
 		DlockCall  *call = flight->queue;
 
-		take_out(flight, call);
-		finish_with(call, &error);
+		dlock_queue_take_out(flight, call);
+		dlock_call_finish_with(call, &error);
 	}
 }
 
@@ -531,7 +401,7 @@ static int64_t
 start(dlock_handle *handle, int64_t now, int64_t until)
 {
 	DlockFlight *flight = &handle->flight;
-	int64_t		ready_at = next_ready(flight);
+	int64_t		ready_at = dlock_queue_next_ready(flight);
 
 	if (ready_at > now)
 		return ready_at;
@@ -600,7 +470,7 @@ dlock_flight_drive(dlock_handle *handle, int64_t until)
 	if (flight->conn != NULL && flight->nair == 0 &&
 		dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
 	{
-		if (next_ready(flight) <= dlock_now())
+		if (dlock_queue_next_ready(flight) <= dlock_now())
 			launch(handle);
 		else
 		{
@@ -655,7 +525,7 @@ dlock_flight_leave(dlock_handle *handle, DlockCall *call)
 	}
 	else if (call->state == DLOCK_CALL_QUEUED)
 	{
-		take_out(flight, call);
+		dlock_queue_take_out(flight, call);
 		/* the error of an earlier try says more than a timeout */
 		if (call->error.message[0] == '\0' && flight->nair > 0)
 			dlock_fail(&call->error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",

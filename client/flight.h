@@ -9,14 +9,12 @@
 #define DLOCK_FLIGHT_H
 
 #include "call.h"
-#include "handle.h"
+#include "queue.h"
 
 extern void dlock_flight_call(dlock_handle *handle, DlockCall *call);
 
 /* These need the mutex of the handle. */
-extern void dlock_flight_add(dlock_handle *handle, DlockCall *call);
 extern void dlock_flight_wait(dlock_handle *handle, DlockCall *call);
-extern int64_t dlock_flight_limit(const DlockCall *call);
 extern void dlock_flight_leave(dlock_handle *handle, DlockCall *call);
 extern int64_t dlock_flight_drive(dlock_handle *handle, int64_t until);
 extern void dlock_flight_hand_over(dlock_handle *handle);

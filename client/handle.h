@@ -155,6 +155,7 @@ struct dlock_handle
 	unsigned int nearly;
 	int64_t		asked_at;		/* the last question about all of them */
 	int64_t		ask_at;			/* at the latest */
+	int64_t		nudge_at;		/* or then, if it does not listen; 0: no */
 	int64_t		alive_at;		/* the renewal thread has seen a server */
 	dlock_error keeper_error;	/* why it does not, if so */
 

@@ -18,6 +18,7 @@
 #include "roster.h"
 #include "sql.h"
 #include "util.h"
+#include "wait.h"
 
 static dlock_status
 ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
@@ -112,6 +113,7 @@ dlock_lock_released(dlock_lock *lock, const char *answer, bool in_doubt,
 	lock->hold = DLOCK_HOLD_RELEASED;
 	dlock_conn_free(lock->conn);
 	lock->conn = NULL;
+	dlock_wait_nudge(lock->handle);
 	return status;
 }
 

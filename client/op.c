@@ -108,7 +108,7 @@ ask_try(DlockOp *op)
 	dlock_op_set_terms(op);
 	op->params[5] = "f";
 	dlock_op_ask(op, DLOCK_STAGE_TRY, is_simple(&op->options) ? DLOCK_TRIES_FOR_KEY : DLOCK_TRIES,
-		dlock_sql_try, 12);
+				 dlock_sql_try, 12);
 	op->call.ttl_param = 2;
 	op->call.ttl_ms = &op->lock->ttl_ms;
 	op->call.ttl_least = op->options.at_least_ms;

@@ -188,7 +188,7 @@ call_on(dlock_handle *handle, DlockCall *call, DlockConn *conn, bool can_go_else
 		dlock_error *err)
 {
 	int64_t		silent_until = call->once ? DLOCK_NEVER :
-		dlock_later(dlock_now(), call->timeout_ms);
+	dlock_later(dlock_now(), call->timeout_ms);
 	int64_t		backoff = DLOCK_BACKOFF_FIRST_MS;
 	dlock_error error;
 

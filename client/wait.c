@@ -13,7 +13,8 @@
  *
  *	  the renewal thread asks for all tickets together, by one statement: now and
  *	  then, after each time that it did not listen, and every DLOCK_POLL_MS where
- *	  it cannot listen, which is behind a pooler.
+ *	  it cannot listen, which is behind a pooler; there it also asks soon after
+ *	  this handle has released something.
  *
  * These questions also tell whether there is a server.  If none has answered for
  * as long as a request allows, it ends.
@@ -113,18 +114,31 @@ dlock_wait_missed(dlock_handle *handle)
 	handle->ask_at = 0;
 }
 
+/* A lock was released, and another request of this handle may wait for it. */
+void
+dlock_wait_nudge(dlock_handle *handle)
+{
+	if (handle->nwaits == 0 || handle->nudge_at != 0)
+		return;
+	handle->nudge_at = dlock_now() + DLOCK_NUDGE_MS;
+	if (handle->nudge_at < handle->sleeps_until)
+		dlock_roster_wake(handle);
+}
+
 /* When to ask for all of them. */
 int64_t
 dlock_wait_ask_at(const dlock_handle *handle, bool listens)
 {
 	int64_t		pause = DLOCK_NEVER;
+	int64_t		at;
 
 	for (int i = 0; i < DLOCK_WAIT_BUCKETS && handle->nwaits > 0; i++)
 		for (const DlockOp *op = handle->waits[i]; op != NULL; op = op->next)
 			pause = dlock_min(pause, dlock_probe_ms(op->timeout_ms));
 	if (pause == DLOCK_NEVER)
 		return DLOCK_NEVER;
-	return dlock_min(handle->ask_at, handle->asked_at + (listens ? pause : DLOCK_POLL_MS));
+	at = dlock_min(handle->ask_at, handle->asked_at + (listens ? pause : DLOCK_POLL_MS));
+	return listens || handle->nudge_at == 0 ? at : dlock_min(at, handle->nudge_at);
 }
 
 /* Ask.  Returns false if it could not be sent, or there is nothing to ask. */
@@ -145,6 +159,7 @@ dlock_wait_send(dlock_handle *handle, DlockConn *conn, int64_t now)
 			n++;
 		}
 	handle->ask_at = DLOCK_NEVER;
+	handle->nudge_at = 0;
 	handle->asked_at = now;
 	if (dlock_array_end(&tickets) && n > 0)
 	{

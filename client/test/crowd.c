@@ -284,7 +284,6 @@ crowd(const char *what, const char *key, int64_t threads, int64_t count,
 	  const dlock_options *options, int64_t *counter)
 {
 	Loop		loop = {0};
-	int64_t		bad = 0;
 
 	if (strcmp(what, "work") == 0)
 		return work(threads, count, counter);
@@ -296,6 +295,8 @@ crowd(const char *what, const char *key, int64_t threads, int64_t count,
 		return beside_a_blocked_release(key, threads, count, options);
 	if (strcmp(what, "queue") == 0)
 	{
+		int64_t		bad;
+
 		turns = 0;
 		bad = in_threads(queue_main, key, threads, count, options);
 		*counter = turns;
