@@ -67,8 +67,7 @@ typedef enum dlock_status
 /* The name of a status, "busy" and so on; never NULL. */
 extern const char *dlock_status_name(dlock_status status);
 
-/* An error.  Strings are truncated to fit. */
-typedef struct dlock_error
+typedef struct dlock_error		/* strings are truncated to fit */
 {
 	dlock_status status;
 	char		sqlstate[6];	/* of the server, or "" */
@@ -501,7 +500,7 @@ typedef struct dlock_info
 typedef struct dlock_waiter
 {
 	char	   *key;
-	int32_t		pid;
+	int32_t		pid;			/* 0: it waits by ticket */
 	char	   *owner;			/* NULL: none, or not visible to us */
 	int			watches;		/* 1: it only watches and has no position */
 	int32_t		priority;
@@ -510,6 +509,7 @@ typedef struct dlock_waiter
 	int64_t		until_ms;		/* Unix time, 0: without limit */
 	int64_t		waited_ms;
 	int32_t		slots;			/* as in dlock_options */
+	int64_t		ticket;			/* 0: a session waits, the one with that pid */
 } dlock_waiter;
 
 /*
@@ -591,8 +591,7 @@ extern dlock_status dlock_force_release(dlock_handle *handle, const char *key,
 /* The version of the library, as DLOCK_LIB_VERSION. */
 extern int	dlock_lib_version(void);
 
-/* Calls that do not block, for programs with an event loop */
-#include "dlock_async.h"
+#include "dlock_async.h"		/* calls that do not block */
 
 #ifdef __cplusplus
 }

@@ -354,6 +354,7 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 		made[i].until_ms = dlock_reply_int(reply, row, 7);
 		made[i].waited_ms = dlock_reply_int(reply, row, 8);
 		made[i].slots = dlock_reply_slots(reply, row, 9);
+		made[i].ticket = dlock_reply_int(reply, row, 10);
 	}
 	dlock_reply_free(call.reply);
 	if (!ok)

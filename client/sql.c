@@ -338,9 +338,9 @@ const char	dlock_sql_list[] =
 const char	dlock_sql_waiters[] =
 "SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "
 EPOCH_MS("w.since") ", " EPOCH_MS("w.until") ", "
-"GREATEST(" EPOCH_MS(NOW MINUS "w.since") ", 0" INT8 "), w.slots"
+"GREATEST(" EPOCH_MS(NOW MINUS "w.since") ", 0" INT8 "), w.slots, w.ticket"
 " FROM @.dlock_waiters w WHERE $1" TEXT " IS NULL OR w.key" IS_LIKE "$1" TEXT
-" ORDER BY w.key COLLATE pg_catalog.\"C\", w.position NULLS LAST, w.since, w.pid LIMIT $2" INT8;
+" ORDER BY w.key COLLATE pg_catalog.\"C\", w.position NULLS LAST, w.since, w.pid, w.ticket LIMIT $2" INT8;
 
 /* key, version, timeout */
 const char	dlock_sql_watch[] =

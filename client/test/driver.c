@@ -363,8 +363,8 @@ do_waiters(Line *line)
 
 	MORE(line, "count=%d", (int) count);
 	if (count > 0)
-		MORE(line, "count=%d first=%s pid=%d priority=%d position=%d watches=%d since=%d until=%d slots=%d",
-			 (int) count, waiters[0].key, waiters[0].pid != 0, (int) waiters[0].priority,
+		MORE(line, "count=%d first=%s pid=%d ticket=%d priority=%d position=%d watches=%d since=%d until=%d slots=%d",
+			 (int) count, waiters[0].key, waiters[0].pid != 0, waiters[0].ticket != 0, (int) waiters[0].priority,
 			 (int) waiters[0].position, waiters[0].watches, waiters[0].since_ms > 0,
 			 waiters[0].until_ms > 0, (int) waiters[0].slots);
 	dlock_waiters_free(waiters, count);
