@@ -7,7 +7,6 @@ MODULE_big = dlock
 OBJS = \
 	src/all.o \
 	src/args.o \
-	src/asking.o \
 	src/await.o \
 	src/clock.o \
 	src/contended.o \
@@ -69,6 +68,7 @@ OBJS = \
 	src/version.o \
 	src/views.o \
 	src/wait.o \
+	src/waiter.o \
 	src/waitlog.o \
 	src/write.o \
 	src/xact.o

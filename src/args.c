@@ -30,7 +30,7 @@
 #include "guc.h"
 #include "key.h"
 #include "shmem.h"
-#include "ticket.h"
+#include "ticket_room.h"
 
 #define MAX_SLOTS		10000
 

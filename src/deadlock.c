@@ -401,7 +401,7 @@ describe_circle(const Process *us)
 
 /* Those that are stuck look again, so that what they have published is true. */
 static void
-wake_stuck(const Search *search, const Process *us)
+wake_stuck(const Search *search, uint64 us)
 {
 	ListCell   *lc;
 
@@ -409,7 +409,7 @@ wake_stuck(const Search *search, const Process *us)
 	{
 		const Process *process = lfirst(lc);
 
-		if (process->is_stuck && process->waiter != NULL && process != us)
+		if (process->is_stuck && process->waiter != NULL && process->id != us)
 			dlock_queue_wake_id(process->id);
 	}
 }
@@ -487,7 +487,7 @@ dlock_deadlock_watch(DlockDeadlockWatch *watch, int64 now)
 				 errhint("If you need several locks, always acquire them in the same order.")));
 	}
 	if (found)
-		wake_stuck(&search, us);
+		wake_stuck(&search, us->id);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 	plan_next(watch, found, now);
@@ -548,7 +548,7 @@ dlock_deadlock_watch_tickets(DlockDeadlockWatch *watch, int64 now)
 				 errdetail("%s", describe_circle(victim)),
 				 errhint("If you need several locks, always acquire them in the same order.")));
 	else if (victim != NULL)
-		wake_stuck(&search, NULL);
+		wake_stuck(&search, 0);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 	plan_next(watch, victim != NULL, now);

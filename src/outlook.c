@@ -48,7 +48,7 @@ find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
 			pid = state->pid;
 		outlook->blockers[outlook->nblockers++] =
 			pid != 0 || !state->held ? (DlockBlocker) pid :
-			dlock_queue_owner(state->role, state->owner);
+			dlock_waiter_owner(state->role, state->owner);
 	}
 }
 

@@ -37,7 +37,6 @@
 #include "port/pg_bitutils.h"
 #include "storage/shmem.h"
 
-#include "asking.h"
 #include "clock.h"
 #include "guc.h"
 #include "lwlocks.h"
@@ -119,29 +118,12 @@ waiter_at(dlist_node *node)
 	return dlist_container(DlockWaiter, node, node);
 }
 
-/* A role and owner, as others name what they wait for; 0 without an owner. */
-DlockBlocker
-dlock_queue_owner(Oid role, const char *owner)
-{
-	if (owner == NULL)
-		return 0;
-	return DLOCK_OWNER_BIT |
-		hash_bytes_extended((const unsigned char *) owner, strlen(owner), role);
-}
-
 static bool
 waits_for(const DlockWaiter *waiter, const DlockKey *key)
 {
 	return waiter->dboid == MyDatabaseId && waiter->hash == key->hash &&
 		waiter->keylen == key->len &&
 		memcmp(waiter->key, key->data, key->len) == 0;
-}
-
-static bool
-wait_for_same(const DlockWaiter *a, const DlockWaiter *b)
-{
-	return a->dboid == b->dboid && a->hash == b->hash &&
-		a->keylen == b->keylen && memcmp(a->key, b->key, a->keylen) == 0;
 }
 
 /* Is there anybody waiting for anything? */
@@ -199,7 +181,7 @@ dlock_queue_changed(const DlockChange *change)
 		/* a line of a thousand is mostly read */
 		if (pg_atomic_read_u32(&waiter->stale) == 0)
 			pg_atomic_write_u32(&waiter->stale, 1);
-		if (first == NULL || !wait_for_same(first, waiter))
+		if (first == NULL || !dlock_waiter_is_same(first, waiter))
 		{
 			if (change->wakes_turn || change->expires < waiter->wake_at)
 				dlock_queue_wake(waiter);
@@ -320,36 +302,8 @@ ranks_above(const DlockWaiter *a, const DlockWaiter *b)
 }
 
 /*
- * Entries.  The bucket's lock is held exclusively, except by dlock_queue_fill(),
- * which nobody else may see yet.
+ * Entries.  The bucket's lock is held exclusively.
  */
-
-/* The texts are set by the caller, who knows where they are. */
-void
-dlock_queue_fill(DlockWaiter *waiter, const DlockKey *key, const DlockEntrant *entrant)
-{
-	pg_atomic_write_u32(&waiter->woken, 0);
-	pg_atomic_write_u32(&waiter->stale, 0);
-	waiter->announce = false;
-	waiter->kind = entrant->kind;
-	waiter->dboid = MyDatabaseId;
-	waiter->arrival = 0;
-	waiter->hash = key->hash;
-	waiter->keylen = key->len;
-	waiter->role = entrant->role;
-	waiter->owner_name = dlock_queue_owner(entrant->role, entrant->owner);
-	waiter->priority = entrant->priority;
-	waiter->slots = entrant->slots;
-	waiter->upgrades = entrant->upgrades;
-	waiter->since = entrant->since;
-	waiter->until = entrant->until;
-	waiter->wake_at = DLOCK_NEVER;
-	waiter->looked_at = 0;
-	waiter->must_end = 0;
-	waiter->nblockers_all = 0;
-	waiter->nblockers = 0;
-	memset(&waiter->asking, 0, sizeof(waiter->asking));
-}
 
 /* Does another waiter of the same key upgrade already? */
 bool
@@ -363,7 +317,7 @@ dlock_queue_upgrades(const DlockWaiter *waiter)
 
 		if (!other->upgrades)
 			break;				/* these come first */
-		if (other != waiter && wait_for_same(other, waiter))
+		if (other != waiter && dlock_waiter_is_same(other, waiter))
 			return true;
 	}
 	return false;
@@ -419,7 +373,7 @@ dlock_queue_remove(DlockWaiter *waiter, bool wake_next)
 			is_before = false;
 			continue;
 		}
-		if (other->kind != DLOCK_WAIT_TURN || !wait_for_same(other, waiter))
+		if (other->kind != DLOCK_WAIT_TURN || !dlock_waiter_is_same(other, waiter))
 			continue;
 		/* the first of the others: does it come after this one? */
 		if (!is_before)
@@ -446,7 +400,7 @@ dlock_queue_position(const DlockWaiter *waiter)
 
 		if (other == waiter)
 			break;
-		if (other->kind == DLOCK_WAIT_TURN && wait_for_same(other, waiter))
+		if (other->kind == DLOCK_WAIT_TURN && dlock_waiter_is_same(other, waiter))
 			position++;
 	}
 	return position;
@@ -467,44 +421,8 @@ dlock_queue_rearm(DlockWaiter *waiter)
 }
 
 /*
- * Tell the others what was seen, and when it will be looked at again.  True:
- * somebody is to be notified.
- */
-bool
-dlock_queue_publish(DlockWaiter *waiter, const DlockOutlook *outlook)
-{
-	bool		announce = dlock_asking_grows(&waiter->asking, &outlook->asking);
-
-	Assert(outlook->nblockers <= DLOCK_MAX_BLOCKERS);
-	waiter->looked_at = dlock_clock_now();
-	waiter->wake_at = outlook->wake_at;
-	waiter->must_end = outlook->must_end;
-	waiter->nblockers_all = outlook->nblockers_all;
-	waiter->nblockers = outlook->nblockers;
-	memcpy(waiter->blockers, outlook->blockers,
-		   outlook->nblockers * sizeof(DlockBlocker));
-	if (announce)
-		waiter->announce = true;
-	waiter->asking = outlook->asking;
-	return announce;
-}
-
-/*
  * Copies, and what others ask
  */
-
-static void
-copy_waiter(DlockNamedWaiter *copy, const DlockWaiter *waiter)
-{
-	memcpy(&copy->waiter, waiter, sizeof(DlockWaiter));
-	memcpy(copy->key, waiter->key, waiter->keylen + 1);
-	copy->waiter.key = copy->key;
-	if (waiter->owner != NULL)
-	{
-		strlcpy(copy->owner, waiter->owner, sizeof(copy->owner));
-		copy->waiter.owner = copy->owner;
-	}
-}
 
 /* Has the holder of this grant been asked to yield, and by whom? */
 bool
@@ -520,9 +438,9 @@ dlock_queue_asked(const DlockKey *key, const DlockState *grant,
 	/* the waiter that has the turn is the one that asks */
 	LWLockAcquire(lock_of(key->hash), LW_SHARED);
 	first = first_in_line(key);
-	result = first != NULL && dlock_asking_is_asked(first, grant);
+	result = first != NULL && dlock_waiter_asks(first, grant);
 	if (result && requestor != NULL)
-		copy_waiter(requestor, first);
+		dlock_waiter_copy(requestor, first);
 	LWLockRelease(lock_of(key->hash));
 	return result;
 }
@@ -592,7 +510,7 @@ take_if_announced(DlockWaiter *waiter, void *arg)
 	if (waiter->dboid != announcement->dboid || !waiter->announce)
 		return true;
 	waiter->announce = false;
-	copy_waiter(announcement->copy, waiter);
+	dlock_waiter_copy(announcement->copy, waiter);
 	announcement->found = true;
 	return false;
 }

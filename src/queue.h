@@ -12,19 +12,6 @@
 
 #include "waiter.h"
 
-/* What a waiter says of itself when it enters the queue. */
-typedef struct DlockEntrant
-{
-	DlockWaitKind kind;
-	Oid			role;
-	const char *owner;			/* NULL: none */
-	int32		priority;
-	int32		slots;
-	bool		upgrades;
-	int64		since;			/* lease time */
-	int64		until;
-} DlockEntrant;
-
 /* What the end of a transaction means to those that wait for a key. */
 typedef struct DlockChange
 {
@@ -34,33 +21,17 @@ typedef struct DlockChange
 	int64		expires;		/* if it is held: until when */
 } DlockChange;
 
-/* What a waiter tells the others before it sleeps. */
-typedef struct DlockOutlook
-{
-	int64		wake_at;
-	int			must_end;
-	int			nblockers_all;
-	int			nblockers;
-	DlockBlocker blockers[DLOCK_MAX_BLOCKERS];
-	DlockAsking asking;
-} DlockOutlook;
-
 extern Size dlock_queue_shmem_size(void);
 extern void dlock_queue_shmem_init(void);
-
-extern DlockBlocker dlock_queue_owner(Oid role, const char *owner);
 
 /* for those that own an entry */
 extern void dlock_queue_lock(uint64 hash, LWLockMode mode);
 extern void dlock_queue_unlock(uint64 hash);
-extern void dlock_queue_fill(DlockWaiter *waiter, const DlockKey *key,
-							 const DlockEntrant *entrant);
 extern bool dlock_queue_upgrades(const DlockWaiter *waiter);
 extern void dlock_queue_insert(DlockWaiter *waiter);
 extern void dlock_queue_remove(DlockWaiter *waiter, bool wake_next);
 extern int	dlock_queue_position(const DlockWaiter *waiter);
 extern int	dlock_queue_rearm(DlockWaiter *waiter);
-extern bool dlock_queue_publish(DlockWaiter *waiter, const DlockOutlook *outlook);
 extern void dlock_queue_wake(DlockWaiter *waiter);
 
 /* for everybody */

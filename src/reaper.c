@@ -40,7 +40,6 @@
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
 
-#include "asking.h"
 #include "clock.h"
 #include "database.h"
 #include "ends.h"
@@ -167,7 +166,7 @@ notify_holders(const DlockWaiter *waiter)
 		DlockState *grant = &found.states[i];
 
 		if (dlock_fsm_phase(grant, now) == DLOCK_PHASE_LIVE &&
-			dlock_asking_is_asked(waiter, grant))
+			dlock_waiter_asks(waiter, grant))
 			dlock_event_preempt(waiter->key, grant->version, waiter->role,
 								waiter->priority,
 								dlock_fsm_yield_by(grant, &waiter->asking,

@@ -26,7 +26,7 @@
 #include "quota.h"
 #include "shmem.h"
 #include "stats.h"
-#include "ticket.h"
+#include "ticket_room.h"
 #include "wait.h"
 
 static shmem_request_hook_type prev_shmem_request = NULL;
@@ -46,7 +46,7 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(dlock_queue_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_wait_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_desk_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_ticket_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_ticket_room_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_stats_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_contended_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_quota_shmem_size()));
@@ -68,7 +68,7 @@ startup(void)
 	dlock_queue_shmem_init();
 	dlock_wait_shmem_init();
 	dlock_desk_shmem_init();
-	dlock_ticket_shmem_init();
+	dlock_ticket_room_shmem_init();
 	dlock_stats_shmem_init();
 	dlock_contended_shmem_init();
 	dlock_quota_shmem_init();

@@ -32,7 +32,7 @@
 #include "desk.h"
 #include "guc.h"
 #include "lwlocks.h"
-#include "ticket_room.h"
+#include "ticket.h"
 
 /*
  * For requesters
@@ -107,7 +107,7 @@ dlock_ticket_draft(const DlockKey *key, const DlockTerms *terms, int db)
 	if (dlock_ticket_room_is_full())
 		raise_full();
 	ticket = dlock_ticket_room_take(key, terms);
-	dlock_queue_fill(&ticket->waiter, key, &entrant);
+	dlock_waiter_fill(&ticket->waiter, key, &entrant);
 	ticket->waiter.ready.list = dlock_desk_ready(db);
 	ticket->db = db;
 	ticket->pid = MyProcPid;
@@ -295,7 +295,8 @@ dlock_ticket_remove(int64 number, Oid role, DlockTicketShown *shown)
 		}
 		if (shown->state == DLOCK_TICKET_ENDING)
 		{
-			XactLockTableWait(xid, NULL, NULL, XLTW_None);
+			if (TransactionIdIsValid(xid))
+				XactLockTableWait(xid, NULL, NULL, XLTW_None);
 			continue;
 		}
 		if (shown->state != DLOCK_TICKET_WAITING)
@@ -396,7 +397,7 @@ dlock_ticket_tell(int64 number, const DlockOutlook *outlook, bool logged)
 		return false;
 	ticket->has_waited = true;
 	ticket->logged = logged;
-	announce = dlock_queue_publish(&ticket->waiter, outlook);
+	announce = dlock_waiter_publish(&ticket->waiter, outlook);
 	dlock_queue_unlock(ticket->waiter.hash);
 	return announce;
 }

@@ -9,37 +9,7 @@
 #define DLOCK_TICKET_H
 
 #include "queue.h"
-
-#define DLOCK_MAX_TICKET_VALUE	1024
-
-typedef enum DlockTicketState
-{
-	DLOCK_TICKET_UNKNOWN,
-	DLOCK_TICKET_DRAFT,			/* its transaction is still open */
-	DLOCK_TICKET_WAITING,		/* in the queue */
-	DLOCK_TICKET_ENDING,		/* its granter has not committed yet */
-	DLOCK_TICKET_GRANTED,
-	DLOCK_TICKET_MISSED
-} DlockTicketState;
-
-/* What is asked for. */
-typedef struct DlockTerms
-{
-	const char *key;
-	int			keylen;
-	Oid			role;
-	const char *owner;
-	const char *value;			/* or NULL */
-	int64		ttl;			/* us, as are the others */
-	int64		wait;			/* or DLOCK_NEVER */
-	int64		cleanup;
-	int64		at_least;
-	int64		delay;
-	int32		priority;
-	int32		slots;
-	bool		force;
-	bool		lazy;
-} DlockTerms;
+#include "ticket_room.h"
 
 /* A ticket that its granter looks at. */
 typedef struct DlockTicketLook
@@ -68,9 +38,6 @@ typedef struct DlockTicketShown
 	int			keylen;
 	char		key[DLOCK_MAX_KEY + 1];
 } DlockTicketShown;
-
-extern Size dlock_ticket_shmem_size(void);
-extern void dlock_ticket_shmem_init(void);
 
 /* for requesters */
 extern int64 dlock_ticket_find(const DlockKey *key, const DlockTerms *terms,

@@ -74,7 +74,7 @@ control_size(void)
 }
 
 Size
-dlock_ticket_shmem_size(void)
+dlock_ticket_room_shmem_size(void)
 {
 	Size		size = control_size();
 
@@ -83,11 +83,11 @@ dlock_ticket_shmem_size(void)
 }
 
 void
-dlock_ticket_shmem_init(void)
+dlock_ticket_room_shmem_init(void)
 {
 	bool		found;
 
-	tickets = ShmemInitStruct("dlock tickets", dlock_ticket_shmem_size(), &found);
+	tickets = ShmemInitStruct("dlock tickets", dlock_ticket_room_shmem_size(), &found);
 	entries = (DlockTicket *) ((char *) tickets + control_size());
 	long_texts = (LongText *) ((char *) entries +
 							   MAXALIGN(max_entries() * sizeof(DlockTicket)));
@@ -266,7 +266,7 @@ dlock_ticket_room_is_full(void)
 uint64
 dlock_ticket_room_hash(const DlockKey *key, Oid role, const char *owner)
 {
-	return hash_combine64(key->hash, dlock_queue_owner(role, owner));
+	return hash_combine64(key->hash, dlock_waiter_owner(role, owner));
 }
 
 /* A draft, with a number and its texts.  There is room. */

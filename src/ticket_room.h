@@ -8,7 +8,38 @@
 #ifndef DLOCK_TICKET_ROOM_H
 #define DLOCK_TICKET_ROOM_H
 
-#include "ticket.h"
+#include "waiter.h"
+
+#define DLOCK_MAX_TICKET_VALUE	1024
+
+typedef enum DlockTicketState
+{
+	DLOCK_TICKET_UNKNOWN,
+	DLOCK_TICKET_DRAFT,			/* its transaction is still open */
+	DLOCK_TICKET_WAITING,		/* in the queue */
+	DLOCK_TICKET_ENDING,		/* its granter has not committed yet */
+	DLOCK_TICKET_GRANTED,
+	DLOCK_TICKET_MISSED
+} DlockTicketState;
+
+/* What is asked for. */
+typedef struct DlockTerms
+{
+	const char *key;
+	int			keylen;
+	Oid			role;
+	const char *owner;
+	const char *value;			/* or NULL */
+	int64		ttl;			/* us, as are the others */
+	int64		wait;			/* or DLOCK_NEVER */
+	int64		cleanup;
+	int64		at_least;
+	int64		delay;
+	int32		priority;
+	int32		slots;
+	bool		force;
+	bool		lazy;
+} DlockTerms;
 
 #define DLOCK_SHORT_TEXT	152
 
@@ -39,6 +70,9 @@ typedef struct DlockTicket
 	bool		logged;
 	char text[	DLOCK_SHORT_TEXT];
 } DlockTicket;
+
+extern Size dlock_ticket_room_shmem_size(void);
+extern void dlock_ticket_room_shmem_init(void);
 
 /* the lock of the tickets is held, exclusively to change anything */
 extern bool dlock_ticket_room_is_full(void);

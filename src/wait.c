@@ -76,7 +76,7 @@ dlock_wait_enter(const DlockKey *key, const DlockEntrant *entrant)
 	Assert(me == NULL && waiter->pid == 0);
 	Assert(key->len <= DLOCK_MAX_KEY);
 
-	dlock_queue_fill(waiter, key, entrant);
+	dlock_waiter_fill(waiter, key, entrant);
 	memcpy(mine->key, key->data, key->len);
 	mine->key[key->len] = '\0';
 	waiter->key = mine->key;
@@ -141,7 +141,7 @@ dlock_wait_publish(const DlockOutlook *outlook)
 	bool		announce;
 
 	dlock_queue_lock(me->waiter.hash, LW_EXCLUSIVE);
-	announce = dlock_queue_publish(&me->waiter, outlook);
+	announce = dlock_waiter_publish(&me->waiter, outlook);
 	dlock_queue_unlock(me->waiter.hash);
 	if (announce)
 		dlock_database_want_announcement();

@@ -84,11 +84,43 @@ typedef struct DlockNamedWaiter
 	char		owner[DLOCK_MAX_OWNER + 1];
 } DlockNamedWaiter;
 
+/* What a waiter says of itself when it enters the queue. */
+typedef struct DlockEntrant
+{
+	DlockWaitKind kind;
+	Oid			role;
+	const char *owner;			/* NULL: none */
+	int32		priority;
+	int32		slots;
+	bool		upgrades;
+	int64		since;			/* lease time */
+	int64		until;
+} DlockEntrant;
+
+/* What a waiter tells the others before it sleeps. */
+typedef struct DlockOutlook
+{
+	int64		wake_at;
+	int			must_end;
+	int			nblockers_all;
+	int			nblockers;
+	DlockBlocker blockers[DLOCK_MAX_BLOCKERS];
+	DlockAsking asking;
+} DlockOutlook;
+
 /* what waits: a process, or a ticket; the numbers do not meet */
 static inline uint64
 dlock_waiter_id(const DlockWaiter *waiter)
 {
 	return waiter->ticket != 0 ? (uint64) waiter->ticket : (uint64) waiter->pid;
 }
+
+extern DlockBlocker dlock_waiter_owner(Oid role, const char *owner);
+extern bool dlock_waiter_is_same(const DlockWaiter *a, const DlockWaiter *b);
+extern void dlock_waiter_fill(DlockWaiter *waiter, const DlockKey *key,
+							  const DlockEntrant *entrant);
+extern bool dlock_waiter_publish(DlockWaiter *waiter, const DlockOutlook *outlook);
+extern bool dlock_waiter_asks(const DlockWaiter *waiter, const DlockState *grant);
+extern void dlock_waiter_copy(DlockNamedWaiter *copy, const DlockWaiter *waiter);
 
 #endif							/* DLOCK_WAITER_H */
