@@ -37,7 +37,7 @@
 #include "request.h"
 #include "roster.h"
 #include "util.h"
-#include "wait.h"
+#include "waker.h"
 
 struct dlock_op
 {
@@ -233,7 +233,6 @@ start(dlock_handle *handle, dlock_op *op, dlock_op **started, dlock_error *err)
 {
 	dlock_status status;
 
-	op->op.waker.cond = &handle->async.wake;
 	op->op.waker.list = &handle->async.woken;
 	pthread_mutex_lock(&handle->mutex);
 	status = start_pilot(handle, err);

@@ -35,14 +35,15 @@
 #include "pool.h"
 #include "queue.h"
 #include "util.h"
+#include "waker.h"
 
 /*
  * Everything here needs the mutex, unless it says otherwise.
  */
 
 /* Its owner waits no longer; others may, for the same flight. */
-static bool
-is_deserted(const DlockFlight *flight)
+bool
+dlock_flight_is_deserted(const DlockFlight *flight)
 {
 	for (int i = 0; i < flight->nair; i++)
 		if (flight->air[i] != NULL)
@@ -54,8 +55,8 @@ is_deserted(const DlockFlight *flight)
  * The connection
  */
 
-static void
-drop_conn(dlock_handle *handle)
+void
+dlock_flight_drop_conn(dlock_handle *handle)
 {
 	dlock_pool_drop(handle, handle->flight.conn);
 	handle->flight.conn = NULL;
@@ -117,20 +118,20 @@ not_connected(dlock_handle *handle)
 			call->full = full;
 			call->host = dlock_conn_full_host(flight->conn);
 			dlock_queue_take_out(flight, call);
-			dlock_call_finish_with(call, &flight->error);
+			dlock_call_finish_with(flight, call, &flight->error);
 		}
 		else
 			call->error = flight->error;
 	}
 	if (flight->queue == NULL)
 	{
-		drop_conn(handle);
+		dlock_flight_drop_conn(handle);
 		return;
 	}
 	open = full ? dlock_pool_take_open(handle, true, DLOCK_NEVER) : NULL;
 	if (open != NULL)
 	{
-		drop_conn(handle);
+		dlock_flight_drop_conn(handle);
 		flight->conn = open;
 		flight->is_fresh = false;
 	}
@@ -153,11 +154,35 @@ load_and_send(DlockFlight *flight)
 	(void) dlock_batch_send(flight->conn, flight->air, flight->nair);
 }
 
+/* Those whose calls are done. */
+static DlockWaker *
+take_landed(DlockFlight *flight)
+{
+	DlockWaker *landed = flight->landed;
+
+	flight->landed = NULL;
+	return landed;
+}
+
+/* Without the mutex.  Each may be gone as soon as it is woken. */
+static void
+wake_landed(DlockWaker *landed)
+{
+	while (landed != NULL)
+	{
+		DlockWaker *next = landed->next;
+
+		dlock_waker_wake(landed, DLOCK_WOKEN_DONE);
+		landed = next;
+	}
+}
+
 /* The connection is ready: send what is queued. */
 static void
 launch(dlock_handle *handle)
 {
 	DlockFlight *flight = &handle->flight;
+	DlockWaker *landed;
 	int64_t		until = 0;
 
 	flight->sent_at = dlock_now();
@@ -177,8 +202,11 @@ launch(dlock_handle *handle)
 	flight->is_old = !flight->is_fresh;
 	flight->is_fresh = false;
 	flight->loading = true;
+	landed = take_landed(flight);
 	pthread_mutex_unlock(&handle->mutex);
 	load_and_send(flight);
+	/* the server is at work, and those who have their answers can be */
+	wake_landed(landed);
 	pthread_mutex_lock(&handle->mutex);
 	flight->loading = false;
 	if (flight->leaving > 0)
@@ -219,7 +247,7 @@ answered(dlock_handle *handle, DlockReply *reply)
 		{
 			call->reply = reply;
 			call->host = dlock_conn_host(flight->conn);
-			dlock_call_finish(call);
+			dlock_call_finish(flight, call);
 		}
 		return;
 	}
@@ -243,7 +271,7 @@ answered(dlock_handle *handle, DlockReply *reply)
 			call->in_doubt = true;
 			dlock_fail(&call->error, DLOCK_NO_MEMORY, "out of memory");
 		}
-		dlock_call_finish(call);
+		dlock_call_finish(flight, call);
 	}
 	dlock_reply_free(reply);
 
@@ -273,13 +301,13 @@ refused(dlock_handle *handle)
 			call->alone = true;
 		else if (!dlock_conn_timed_out(flight->conn))
 		{
-			dlock_call_finish_with(call, error);
+			dlock_call_finish_with(flight, call, error);
 			return;
 		}
 		else if (call->row_param > 0 && strcmp(error->sqlstate, "55P03") == 0)
 		{
 			call->blocked = true;
-			dlock_call_finish_with(call, error);
+			dlock_call_finish_with(flight, call, error);
 			return;
 		}
 		else
@@ -307,7 +335,7 @@ broken(dlock_handle *handle, const dlock_error *error)
 
 		call->in_doubt = true;
 		if (call->once)
-			dlock_call_finish_with(call, error);
+			dlock_call_finish_with(flight, call, error);
 		else
 		{
 			call->error = *error;
@@ -338,7 +366,7 @@ no_memory(dlock_handle *handle)
 		DlockCall  *call = flight->queue;
 
 		dlock_queue_take_out(flight, call);
-		dlock_call_finish_with(call, &error);
+		dlock_call_finish_with(flight, call, &error);
 	}
 }
 
@@ -375,7 +403,7 @@ settle(dlock_handle *handle)
 			 * The server may still execute it.  Another connection may work
 			 * better, and others wait for one.
 			 */
-			if (now >= flight->answer_by || is_deserted(flight) ||
+			if (now >= flight->answer_by || dlock_flight_is_deserted(flight) ||
 				(flight->queue != NULL &&
 				 now >= flight->sent_at + dlock_probe_ms(handle->timeout_ms)))
 			{
@@ -478,120 +506,14 @@ dlock_flight_drive(dlock_handle *handle, int64_t until)
 			flight->conn = NULL;
 		}
 	}
+	if (flight->landed != NULL)
+	{
+		DlockWaker *landed = take_landed(flight);
+
+		pthread_mutex_unlock(&handle->mutex);
+		wake_landed(landed);
+		pthread_mutex_lock(&handle->mutex);
+	}
 	flight->driven = false;
 	return idle_until;
-}
-
-/* Another thread has to drive, if there is anything to do. */
-void
-dlock_flight_hand_over(dlock_handle *handle)
-{
-	DlockFlight *flight = &handle->flight;
-
-	if (flight->driven)
-		return;
-	for (int i = 0; i < flight->nair; i++)
-		if (flight->air[i] != NULL && flight->air[i]->waker != NULL)
-		{
-			pthread_cond_signal(flight->air[i]->waker->cond);
-			return;
-		}
-	for (DlockCall *call = flight->queue; call != NULL; call = call->next)
-		if (call->waker != NULL)
-		{
-			pthread_cond_signal(call->waker->cond);
-			return;
-		}
-}
-
-/* The time of the call is up, or its owner does not want it any more. */
-void
-dlock_flight_leave(dlock_handle *handle, DlockCall *call)
-{
-	DlockFlight *flight = &handle->flight;
-
-	flight->leaving++;
-	while (flight->loading && call->state == DLOCK_CALL_FLYING)
-		pthread_cond_wait(&handle->changed, &handle->mutex);
-	flight->leaving--;
-	if (call->state == DLOCK_CALL_FLYING)
-	{
-		for (int i = 0; i < flight->nair; i++)
-			if (flight->air[i] == call)
-				flight->air[i] = NULL;
-		call->in_doubt = true;
-		dlock_fail(&call->error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
-				   (long long) (dlock_now() - call->sent_at));
-	}
-	else if (call->state == DLOCK_CALL_QUEUED)
-	{
-		dlock_queue_take_out(flight, call);
-		/* the error of an earlier try says more than a timeout */
-		if (call->error.message[0] == '\0' && flight->nair > 0)
-			dlock_fail(&call->error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
-					   (long long) call->timeout_ms);
-		else if (call->error.message[0] == '\0' && flight->error.message[0] != '\0')
-			call->error = flight->error;
-		else if (call->error.message[0] == '\0')
-			dlock_fail(&call->error, DLOCK_UNREACHABLE, "could not reach a server in %lld ms",
-					   (long long) call->timeout_ms);
-	}
-	call->state = DLOCK_CALL_DONE;
-
-	/* nobody waits for what is under way */
-	if (!flight->driven && flight->conn != NULL && flight->queue == NULL && is_deserted(flight))
-	{
-		flight->nair = 0;
-		drop_conn(handle);
-	}
-}
-
-/*
- * Until a call that was added is done, or its time is up.  This is the only place
- * where a thread waits for a flight.
- */
-void
-dlock_flight_wait(dlock_handle *handle, DlockCall *call)
-{
-	DlockFlight *flight = &handle->flight;
-	pthread_cond_t wake;
-	DlockWaker	waker = {0};
-
-	while (call->state != DLOCK_CALL_DONE)
-	{
-		int64_t		until = dlock_flight_limit(call);
-
-		if (dlock_now() >= until)
-		{
-			dlock_flight_leave(handle, call);
-			break;
-		}
-		if (!flight->driven)
-		{
-			int64_t		idle_until = dlock_flight_drive(handle, until);
-
-			if (idle_until == 0)
-				continue;
-			until = dlock_min(until, idle_until);
-		}
-		if (waker.cond == NULL)
-			dlock_cond_init(&wake);
-		waker.cond = &wake;
-		call->waker = &waker;
-		dlock_cond_wait(&wake, &handle->mutex, until);
-		call->waker = NULL;
-	}
-	if (waker.cond != NULL)
-		pthread_cond_destroy(&wake);
-}
-
-/* A call from its beginning to its end.  The caller does not have the mutex. */
-void
-dlock_flight_call(dlock_handle *handle, DlockCall *call)
-{
-	pthread_mutex_lock(&handle->mutex);
-	dlock_flight_add(handle, call);
-	dlock_flight_wait(handle, call);
-	dlock_flight_hand_over(handle);
-	pthread_mutex_unlock(&handle->mutex);
 }

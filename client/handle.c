@@ -135,6 +135,7 @@ dlock_open(const char *conninfo, const dlock_open_options *given,
 	pthread_mutex_init(&handle->mutex, NULL);
 	dlock_cond_init(&handle->changed);
 	dlock_cond_init(&handle->async.wake);
+	handle->async.woken.cond = &handle->async.wake;
 	handle->async.fds[0] = handle->async.fds[1] = -1;
 
 	status = dlock_target_make(conninfo, &options, &handle->target, err);

@@ -75,20 +75,28 @@ struct dlock_lock
 	bool		tell_lost;
 };
 
-/* Who is to be woken, and how; see roster.c. */
+/* Who is to be woken; see waker.c. */
 typedef struct DlockWaker
 {
-	pthread_cond_t *cond;		/* NULL: does not sleep */
-	struct DlockWoken *list;	/* if not NULL, it is put there */
-	struct DlockWaker *next;	/* in that list */
+	/* a thread */
+	bool		sleeps;			/* these two exist */
+	pthread_mutex_t mutex;		/* of woken; comes after that of the handle */
+	pthread_cond_t cond;
+	int			woken;			/* DLOCK_WOKEN_... */
+	bool		expects;		/* DLOCK_WOKEN_DONE is on its way */
+
+	/* or one of many that a thread looks after */
+	struct DlockWoken *list;	/* where it is put; NULL: it is a thread */
 	bool		listed;
+	struct DlockWaker *next;	/* in that list, or of those to be woken */
 } DlockWaker;
 
-/* Those that were woken, in their order. */
+/* Those that were woken, in their order, and who looks after them. */
 typedef struct DlockWoken
 {
 	DlockWaker *first;
 	DlockWaker *last;
+	pthread_cond_t *cond;
 } DlockWoken;
 
 /* Calls of a program with an event loop; see async.c. */
@@ -118,6 +126,8 @@ typedef struct DlockFlight
 								 * connection without the mutex */
 	bool		loading;		/* and what is in the air */
 	int			leaving;		/* so many wait for the end of that */
+	DlockWaker *landed;			/* threads whose call is done, and which have
+								 * not been told */
 	DlockConn  *conn;			/* NULL: none */
 	bool		is_fresh;		/* it has carried nothing yet */
 	bool		is_old;			/* it had, before this flight */
@@ -171,7 +181,8 @@ struct dlock_handle
 	bool		lends;			/* it has one, and will look at wanted */
 
 	/* the renewal thread; see keepalive.c and renewal.c */
-	bool		running;
+	bool		running;		/* also read without the mutex: atomic; thread
+								 * is there before it is set */
 	bool		stopping;
 	bool		closing;		/* dlock_close() was called in a callback */
 	pthread_t	thread;

@@ -396,6 +396,8 @@ dlock_keepalive_start(dlock_handle *handle, dlock_error *err)
 	sigset_t	before;
 	int			failed = 0;
 
+	if (__atomic_load_n(&handle->running, __ATOMIC_ACQUIRE))
+		return DLOCK_OK;
 	pthread_mutex_lock(&handle->mutex);
 	if (!handle->running)
 	{
@@ -404,7 +406,7 @@ dlock_keepalive_start(dlock_handle *handle, dlock_error *err)
 		pthread_sigmask(SIG_SETMASK, &all, &before);
 		failed = pthread_create(&handle->thread, NULL, keeper_main, handle);
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
-		handle->running = failed == 0;
+		__atomic_store_n(&handle->running, failed == 0, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&handle->mutex);
 	if (failed)
@@ -441,10 +443,6 @@ dlock_keepalive_stop_later(dlock_handle *handle)
 bool
 dlock_in_callback(dlock_handle *handle)
 {
-	bool		in_callback;
-
-	pthread_mutex_lock(&handle->mutex);
-	in_callback = handle->running && pthread_equal(handle->thread, pthread_self());
-	pthread_mutex_unlock(&handle->mutex);
-	return in_callback;
+	return __atomic_load_n(&handle->running, __ATOMIC_ACQUIRE) &&
+		pthread_equal(handle->thread, pthread_self());
 }

@@ -39,6 +39,7 @@
 #include "roster.h"
 #include "util.h"
 #include "wait.h"
+#include "waker.h"
 
 /* op->texts */
 enum
@@ -526,11 +527,12 @@ dlock_status
 dlock_op_run(DlockOp *op, dlock_error *err)
 {
 	dlock_handle *handle = op->handle;
-	pthread_cond_t wake;
 
 	pthread_mutex_lock(&handle->mutex);
 	while (!dlock_op_step(op))
 	{
+		int64_t		until;
+
 		if (op->stage != DLOCK_STAGE_WAIT && op->stage != DLOCK_STAGE_START)
 		{
 			dlock_flight_wait(handle, &op->call);
@@ -538,15 +540,15 @@ dlock_op_run(DlockOp *op, dlock_error *err)
 		}
 		/* those whose flight we have launched wait for us no longer */
 		dlock_flight_hand_over(handle);
-		if (op->waker.cond == NULL)
-			dlock_cond_init(&wake);
-		op->waker.cond = &wake;
-		dlock_cond_wait(&wake, &handle->mutex, dlock_op_due(op));
+		dlock_waker_prepare(&op->waker);
+		until = dlock_op_due(op);
+		pthread_mutex_unlock(&handle->mutex);
+		dlock_waker_sleep(&op->waker, DLOCK_WOKEN_LOOK, until);
+		pthread_mutex_lock(&handle->mutex);
 	}
 	dlock_flight_hand_over(handle);
 	pthread_mutex_unlock(&handle->mutex);
-	if (op->waker.cond != NULL)
-		pthread_cond_destroy(&wake);
+	dlock_waker_free(&op->waker);
 	dlock_error_copy(err, &op->error);
 	return op->status;
 }

@@ -10,8 +10,8 @@
 #include "batch.h"
 #include "clock.h"
 #include "queue.h"
-#include "roster.h"
 #include "util.h"
+#include "waker.h"
 
 int64_t
 dlock_flight_limit(const DlockCall *call)
@@ -77,17 +77,30 @@ dlock_flight_add(dlock_handle *handle, DlockCall *call)
 }
 
 void
-dlock_call_finish(DlockCall *call)
+dlock_call_finish(DlockFlight *flight, DlockCall *call)
 {
+	DlockWaker *waker = call->waker;
+
 	call->state = DLOCK_CALL_DONE;
-	dlock_wake(call->waker);
+	if (waker == NULL)
+		return;
+	if (waker->list != NULL)
+	{
+		dlock_wake(waker);
+		return;
+	}
+	/* a thread is woken when others can have the mutex */
+	waker->expects = true;
+	waker->next = flight->landed;
+	flight->landed = waker;
 }
 
 void
-dlock_call_finish_with(DlockCall *call, const dlock_error *error)
+dlock_call_finish_with(DlockFlight *flight, DlockCall *call,
+					   const dlock_error *error)
 {
 	call->error = *error;
-	dlock_call_finish(call);
+	dlock_call_finish(flight, call);
 }
 
 /* When the next one may go. */

@@ -25,61 +25,6 @@ dlock_roster_wake(dlock_handle *handle)
 		return;
 }
 
-/* Have its owner look.  NULL is allowed. */
-void
-dlock_wake(DlockWaker *waker)
-{
-	if (waker == NULL || waker->cond == NULL)
-		return;
-	if (waker->list != NULL && !waker->listed)
-	{
-		DlockWoken *list = waker->list;
-
-		waker->listed = true;
-		waker->next = NULL;
-		if (list->first == NULL)
-			list->first = waker;
-		else
-			list->last->next = waker;
-		list->last = waker;
-	}
-	pthread_cond_signal(waker->cond);
-}
-
-/* The first one of the list; NULL: there is none. */
-DlockWaker *
-dlock_next_woken(DlockWoken *list)
-{
-	DlockWaker *waker = list->first;
-
-	if (waker != NULL)
-	{
-		list->first = waker->next;
-		waker->listed = false;
-	}
-	return waker;
-}
-
-/* It is about to be freed. */
-void
-dlock_forget_woken(DlockWaker *waker)
-{
-	DlockWaker *before = NULL;
-	DlockWaker *at;
-
-	if (!waker->listed)
-		return;
-	for (at = waker->list->first; at != waker; at = at->next)
-		before = at;
-	if (before != NULL)
-		before->next = waker->next;
-	else
-		waker->list->first = waker->next;
-	if (waker->list->last == waker)
-		waker->list->last = before;
-	waker->listed = false;
-}
-
 void
 dlock_roster_add(dlock_lock *lock)
 {

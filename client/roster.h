@@ -13,9 +13,6 @@
 extern void dlock_roster_add(dlock_lock *lock);
 extern void dlock_roster_remove(dlock_lock *lock);
 extern void dlock_roster_wake(dlock_handle *handle);
-extern void dlock_wake(DlockWaker *waker);
-extern DlockWaker *dlock_next_woken(DlockWoken *list);
-extern void dlock_forget_woken(DlockWaker *waker);
 extern bool dlock_roster_wait(dlock_handle *handle, int64_t until);
 extern bool dlock_roster_hold_off(dlock_lock *lock, int64_t until);
 extern void dlock_lock_destroy(dlock_lock *lock);

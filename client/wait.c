@@ -26,6 +26,7 @@
 #include "errors.h"
 #include "roster.h"
 #include "wait.h"
+#include "waker.h"
 
 static DlockOp **
 bucket(dlock_handle *handle, int64_t ticket)
