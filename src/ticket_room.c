@@ -13,7 +13,8 @@
  * those with long keys are forgotten earlier.
  *
  * Numbers begin with the time at which the server started, and so are not used
- * again after a restart: a number of an earlier run is unknown.
+ * again after a restart: a number of an earlier run is unknown.  They stay below
+ * 2^53, so that a client may take them for floating-point numbers.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,8 +30,8 @@
 #define NOBODY			(-1)
 #define LONG_TEXT		(DLOCK_MAX_KEY + DLOCK_MAX_OWNER + DLOCK_MAX_TICKET_VALUE + 3)
 
-/* so many tickets a second, on average, do not reach the next second's numbers */
-#define NUMBERS_A_SECOND	(INT64CONST(1) << 22)
+/* so many tickets a millisecond, on average, do not reach those of the next run */
+#define NUMBERS_A_MS	4096
 
 typedef union LongText
 {
@@ -94,7 +95,7 @@ dlock_ticket_room_shmem_init(void)
 	if (found)
 		return;
 
-	tickets->last_number = GetCurrentTimestamp() / USECS_PER_SEC * NUMBERS_A_SECOND;
+	tickets->last_number = GetCurrentTimestamp() / 1000 * NUMBERS_A_MS;
 	tickets->nwaiting = 0;
 	tickets->nentries = 0;
 	tickets->nlong = 0;
