@@ -70,6 +70,7 @@
 /* pauses between two tries to connect; each is twice the one before */
 #define DLOCK_BACKOFF_FIRST_MS 50
 #define DLOCK_BACKOFF_LAST_MS 1000
+#define DLOCK_BACKOFF_FULL_MS 2500	/* if the server is there, but full */
 
 /* how long the renewal thread, which only has to wake up, may take to lend */
 #define DLOCK_LEND_MS 2000

@@ -72,8 +72,10 @@ pause_before_next(DlockFlight *flight)
 	int64_t		now = dlock_now();
 	int64_t		backoff = flight->backoff;
 
-	flight->backoff = dlock_min(2 * backoff, DLOCK_BACKOFF_LAST_MS);
-	if (dlock_conn_turned_away_at(flight->conn) > 0)
+	bool		turned_away = dlock_conn_turned_away_at(flight->conn) > 0;
+
+	flight->backoff = dlock_min(2 * backoff, turned_away ? DLOCK_BACKOFF_FULL_MS : DLOCK_BACKOFF_LAST_MS);
+	if (turned_away)
 	{
 		/* well below the time after which a server counts as silent */
 		for (const DlockCall *call = flight->queue; call != NULL; call = call->next)
