@@ -51,10 +51,23 @@ enum
  * Questions
  */
 
-static void
+/* A time as a parameter; most are 0. */
+static const char *
 ms_text(char *to, int64_t ms)
 {
+	if (ms == 0)
+		return "0";
 	snprintf(to, 32, "%lld ms", (long long) ms);
+	return to;
+}
+
+static const char *
+number_text(char *to, int64_t number)
+{
+	if (number == 0 || number == 1)
+		return number == 0 ? "0" : "1";
+	snprintf(to, 32, "%lld", (long long) number);
+	return to;
 }
 
 /* Has it no more than a key, a TTL and an owner? */
@@ -94,12 +107,13 @@ dlock_op_set_terms(DlockOp *op)
 	op->params[0] = op->lock->key;
 	op->params[2] = op->lock->owner;
 	op->params[3] = options->value;
-	op->params[4] = op->texts[PRIORITY];
-	op->params[6] = options->slots == DLOCK_SHARED ? NULL : op->texts[SLOTS];
-	op->params[7] = op->texts[CLEANUP];
+	op->params[4] = number_text(op->texts[PRIORITY], options->priority);
+	op->params[6] = options->slots == DLOCK_SHARED ? NULL :
+		number_text(op->texts[SLOTS], dlock_max(options->slots, 1));
+	op->params[7] = ms_text(op->texts[CLEANUP], options->cleanup_ms);
 	op->params[8] = options->force ? "t" : "f";
-	op->params[9] = op->texts[AT_LEAST];
-	op->params[10] = op->texts[DELAY];
+	op->params[9] = ms_text(op->texts[AT_LEAST], options->at_least_ms);
+	op->params[10] = ms_text(op->texts[DELAY], options->delay_ms);
 	op->params[11] = options->lazy ? "t" : "f";
 }
 
@@ -123,8 +137,7 @@ ask_enqueue(DlockOp *op)
 								   op->options.at_least_ms);
 
 	dlock_op_set_terms(op);
-	ms_text(op->texts[NUMBER], ttl_ms);
-	op->params[1] = ttl_ms > 0 ? op->texts[NUMBER] : NULL;
+	op->params[1] = ttl_ms > 0 ? ms_text(op->texts[NUMBER], ttl_ms) : NULL;
 	dlock_op_ask(op, DLOCK_STAGE_ENQUEUE, DLOCK_ENQUEUES, dlock_sql_enqueue, 12);
 	op->call.wait_param = 6;
 	op->call.wait_until = op->wait_until;
@@ -136,9 +149,8 @@ static void
 ask_claim(DlockOp *op)
 {
 	op->heard = false;
-	snprintf(op->texts[NUMBER], sizeof(op->texts[NUMBER]), "%lld", (long long) op->ticket);
 	op->params[0] = op->lock->key;
-	op->params[1] = op->texts[NUMBER];
+	op->params[1] = number_text(op->texts[NUMBER], op->ticket);
 	op->params[2] = op->lock->owner;
 	dlock_op_ask(op, DLOCK_STAGE_CLAIM, DLOCK_CLAIMS, dlock_sql_claim, 5);
 	op->call.ttl_param = 4;
@@ -151,8 +163,7 @@ ask_claim(DlockOp *op)
 static void
 ask_dequeue(DlockOp *op)
 {
-	snprintf(op->texts[NUMBER], sizeof(op->texts[NUMBER]), "%lld", (long long) op->ticket);
-	op->params[0] = op->texts[NUMBER];
+	op->params[0] = number_text(op->texts[NUMBER], op->ticket);
 	dlock_op_ask(op, DLOCK_STAGE_DEQUEUE, DLOCK_DEQUEUES, dlock_sql_dequeue, 1);
 	dlock_op_submit(op);
 }
@@ -160,9 +171,8 @@ ask_dequeue(DlockOp *op)
 static void
 ask_refresh(DlockOp *op)
 {
-	snprintf(op->texts[NUMBER], sizeof(op->texts[NUMBER]), "%lld", (long long) op->lock->version);
 	op->params[0] = op->lock->key;
-	op->params[1] = op->texts[NUMBER];
+	op->params[1] = number_text(op->texts[NUMBER], op->lock->version);
 	op->params[2] = op->lock->owner;
 	op->params[3] = NULL;
 	dlock_op_ask(op, DLOCK_STAGE_CONFIRM, DLOCK_REFRESHES, dlock_sql_refresh, 5);
@@ -514,11 +524,6 @@ dlock_op_init(DlockOp *op, dlock_handle *handle, const char *key,
 									  options);
 	if (op->lock == NULL)
 		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
-	snprintf(op->texts[PRIORITY], sizeof(op->texts[PRIORITY]), "%d", (int) options->priority);
-	snprintf(op->texts[SLOTS], sizeof(op->texts[SLOTS]), "%d", (int) dlock_max(options->slots, 1));
-	ms_text(op->texts[CLEANUP], options->cleanup_ms);
-	ms_text(op->texts[AT_LEAST], options->at_least_ms);
-	ms_text(op->texts[DELAY], options->delay_ms);
 	return DLOCK_OK;
 }
 
