@@ -389,7 +389,7 @@ dlock_op_cancel(dlock_op *op)
 
 /*
  * No call goes on, and no callback is called.  What was in the queue is withdrawn
- * by the renewal thread, if the server answers soon.
+ * by the renewal thread, if the server answers soon, and if this is not that thread.
  */
 void
 dlock_async_stop(dlock_handle *handle)
@@ -408,6 +408,7 @@ dlock_async_stop(dlock_handle *handle)
 	pthread_join(async->pilot, NULL);
 
 	pthread_mutex_lock(&handle->mutex);
+	async->running = false;
 	while (async->under_way != NULL)
 	{
 		dlock_op   *op = async->under_way;
@@ -419,7 +420,7 @@ dlock_async_stop(dlock_handle *handle)
 							  op->op.lock->ttl_ms, false);
 		finish(handle, op);
 	}
-	while (handle->orphans != NULL && dlock_roster_wait(handle, until))
+	while (handle->orphans != NULL && !dlock_in_callback(handle) && dlock_roster_wait(handle, until))
 		;
 	pthread_mutex_unlock(&handle->mutex);
 }

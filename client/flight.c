@@ -195,6 +195,7 @@ launch(dlock_handle *handle)
 	{
 		DlockCall  *call = flight->air[i];
 
+		flight->is_knock = flight->is_knock && call->knocks;
 		call->sent_at = flight->sent_at;
 		if (!call->once)
 			call->silent_until = dlock_later(flight->sent_at, call->timeout_ms);
@@ -439,6 +440,7 @@ start(dlock_handle *handle, int64_t now, int64_t until)
 	{
 		flight->conn = dlock_pool_take(handle, true, until);
 		flight->is_fresh = false;
+		flight->is_knock = false;
 		flight->retry_at = 0;
 		dlock_error_clear(&flight->error);
 		if (flight->conn == NULL)
@@ -454,6 +456,7 @@ start(dlock_handle *handle, int64_t now, int64_t until)
 		if (flight->retry_at > now)
 			return flight->retry_at;
 		flight->is_fresh = true;
+		flight->is_knock = true;
 		/* resolving and connecting may take a while */
 		pthread_mutex_unlock(&handle->mutex);
 		dlock_conn_start(flight->conn, 0, now);
@@ -502,6 +505,8 @@ dlock_flight_drive(dlock_handle *handle, int64_t until)
 	{
 		if (dlock_queue_next_ready(flight) <= dlock_now())
 			launch(handle);
+		else if (flight->is_knock)
+			dlock_flight_drop_conn(handle); /* all that wait would need one */
 		else
 		{
 			dlock_pool_give(handle, flight->conn);

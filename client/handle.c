@@ -88,6 +88,7 @@ free_handle(dlock_handle *handle)
 void
 dlock_handle_destroy(dlock_handle *handle)
 {
+	dlock_async_stop(handle);
 	dlock_orphans_drop(handle, DLOCK_NEVER);
 	while (handle->locks != NULL)
 	{

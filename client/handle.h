@@ -130,6 +130,8 @@ typedef struct DlockFlight
 								 * not been told */
 	DlockConn  *conn;			/* NULL: none */
 	bool		is_fresh;		/* it has carried nothing yet */
+	bool		is_knock;		/* it was opened for nothing but to look
+								 * whether the server is there */
 	bool		is_old;			/* it had, before this flight */
 	int64_t		sent_at;
 	int64_t		answer_by;

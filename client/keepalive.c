@@ -146,7 +146,9 @@ lend(Keeper *keeper, int64_t now)
 		keeper->conn = NULL;
 		keeper->is_open = false;
 		/* it will be back in a moment, so do not open another one at once */
-		keeper->retry_at = dlock_max(keeper->retry_at, now + DLOCK_BACKOFF_FIRST_MS);
+		keeper->retry_at = dlock_max(keeper->retry_at,
+									 now + (handle->locks != NULL ? DLOCK_BACKOFF_FIRST_MS :
+											DLOCK_BACKOFF_LAST_MS));
 	}
 	if (handle->wanted > 0 && conn_state(keeper) == DLOCK_CONN_CLOSED)
 	{

@@ -254,6 +254,7 @@ granted(DlockOp *op, int64_t sent_at)
 		return;
 	}
 	op->in_queue = false;
+	dlock_error_clear(&op->error);
 	dlock_lease_renewed(op->lock, sent_at);
 	dlock_roster_add(op->lock);
 	op->status = DLOCK_OK;
