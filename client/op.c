@@ -225,6 +225,19 @@ end_busy(DlockOp *op)
 	dlock_op_end(op);
 }
 
+/*
+ * What is possible after a call without an answer.  A try may have been granted, and
+ * what was to be confirmed has been; an enqueue may be in the queue.
+ */
+static void
+note_doubt(DlockOp *op)
+{
+	if (op->stage == DLOCK_STAGE_CONFIRM || (op->stage == DLOCK_STAGE_TRY && op->call.in_doubt))
+		op->in_doubt = true;
+	if (op->stage == DLOCK_STAGE_ENQUEUE && op->call.in_doubt)
+		op->in_queue = true;
+}
+
 /* Its owner does not want it any more.  It may have come to another end before. */
 void
 dlock_op_abandon(DlockOp *op, dlock_status status, const char *why)
@@ -234,8 +247,7 @@ dlock_op_abandon(DlockOp *op, dlock_status status, const char *why)
 		return;
 	if (op->call.state == DLOCK_CALL_QUEUED || op->call.state == DLOCK_CALL_FLYING)
 		dlock_flight_leave(op->handle, &op->call);
-	op->in_doubt = op->in_doubt || op->call.in_doubt;
-	op->in_queue = op->in_queue || (op->stage == DLOCK_STAGE_ENQUEUE && op->call.in_doubt);
+	note_doubt(op);
 	op->status = dlock_fail(&op->error, status, "%s", why);
 	dlock_op_end(op);
 }
@@ -402,7 +414,7 @@ failed(DlockOp *op)
 		dlock_op_submit(op);
 		return;
 	}
-	op->in_queue = op->in_queue || (op->stage == DLOCK_STAGE_ENQUEUE && call->in_doubt);
+	note_doubt(op);
 	if (op->stage == DLOCK_STAGE_ENQUEUE && strcmp(call->error.sqlstate, "53400") == 0 &&
 		dlock_now() < op->wait_until)
 	{
@@ -423,7 +435,9 @@ answered(DlockOp *op)
 
 	op->call.reply = NULL;
 	op->call.state = DLOCK_CALL_NEW;
-	op->in_doubt = op->in_doubt || op->call.in_doubt;
+	/* if it is busy, the holder may be our own first try, which got no answer */
+	if (stage == DLOCK_STAGE_TRY && op->call.in_doubt)
+		op->in_doubt = true;
 	if (reply == NULL)
 		failed(op);
 	else if (stage == DLOCK_STAGE_TRY)
