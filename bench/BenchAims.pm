@@ -152,6 +152,17 @@ sub judge
 		push @lines, at_most($where, 'worst wait within 3x of the mean', 3,
 			divide(map { $data->get('wait', 'dlock', $n, $_) } qw(max_us mean_us)));
 	}
+	if ($data->clients('threads_durable'))
+	{
+		my $where = '64 threads on one handle of libdlock, durable';
+
+		push @lines, at_least($where, '5x of a handle for each thread', 5,
+			$data->ratio('threads_durable', 'dlock', 'handles', 64));
+		push @lines, at_least($where, '1.5x of Redis, fsync always, one by one', 1.5,
+			$data->ratio('threads_durable', 'dlock', 'redis_aof', 64));
+		push @lines, at_most('release to grant, 1,000 tickets on one key, median', 'within 3x of a session that waits', 3,
+			divide($data->get('tickets', 'queue', 1000, 'p50_us'), $data->get('tickets', 'session', 2, 'p50_us')));
+	}
 	if ($data->clients('batch'))
 	{
 		my $where = 'batch of 1,000 keys';

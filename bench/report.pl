@@ -64,6 +64,8 @@ my %name = (
 	semaphore_1 => 'dlock, semaphore of 200, 1 other',
 	semaphore_100 => 'dlock, semaphore of 200, 100 others',
 	semaphore_last => 'dlock, semaphore of 101, 100 others',
+	handles => 'libdlock, a handle for each thread',
+	connections => 'a connection for each client, prepared statements',
 	ten => 'dlock, ten acquires in one statement',
 	ten_all => 'dlock, `dlock_acquire_all` of ten keys');
 foreach my $who (qw(dlock plpgsql redis redis_aof))
@@ -211,6 +213,26 @@ sub table_handover
 				factor($data->ratio('handover', $_, 'advisory', $n, 'p50_us'))
 			]
 		} there('handover', qw(advisory dlock_async dlock zookeeper etcd))
+	];
+}
+
+# Requests that wait by ticket, beside a session that waits.
+sub table_tickets
+{
+	my @rows = (
+		[ 'keys', 10_000, '10,000 tickets on 10,000 keys that are released together' ],
+		[ 'queue', 1000, '1,000 tickets on one key' ],
+		[ 'session', 2, 'a session that waits' ]);
+
+	return unless $data->clients('tickets');
+	return [
+		[ 'release to grant', 'median', '99%', 'grants/s', 'connections' ],
+		map {
+			my ($label, $n, $text) = @$_;
+			my $get = sub { $data->get('tickets', $label, $n, $_[0]) };
+
+			[ $text, us($get->('p50_us')), us($get->('p99_us')), number($get->('rate')), $label eq 'session' ? 'one each' : 'two' ]
+		} @rows
 	];
 }
 
@@ -472,6 +494,15 @@ my @tables = (
 		sub { table_matrix('wait', 'grants/s', qw(dlock dlock_async advisory zookeeper etcd)) }
 	],
 	[ 'handover', 'Handover to a waiter', \&table_handover ],
+	[
+		'threads-durable', 'Threads of one process on one handle of libdlock, durable',
+		sub { table_matrix('threads_durable', 'cycles/s', qw(dlock handles connections redis_aof)) }
+	],
+	[
+		'threads-async', 'Threads of one process on one handle of libdlock, not durable',
+		sub { table_matrix('threads_async', 'cycles/s', qw(dlock handles connections redis)) }
+	],
+	[ 'tickets', 'From a release to the next grant', \&table_tickets ],
 	[ 'batch', 'Many keys at a time', \&table_batch ],
 	[ 'refresh', 'Refreshing many leases', \&table_refresh ],
 	(

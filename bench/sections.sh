@@ -53,8 +53,8 @@ needs() {
 		return
 	fi
 	case $1 in
-		redis) wants batch || wants expiry || wants kinds ;;
-		redis_aof) wants batch || wants kinds ;;
+		redis) wants batch || wants expiry || wants kinds || wants threads ;;
+		redis_aof) wants batch || wants kinds || wants threads ;;
 		zookeeper) wants kinds ;;
 		*) false ;;
 	esac
@@ -68,6 +68,12 @@ command_of() {
 		redis_aof*) command=("$load" "redis${base#redis_aof}" --target "127.0.0.1:$redis_aof_port") ;;
 		redis*) command=("$load" "$base" --target "127.0.0.1:$redis_port") ;;
 		zookeeper*) command=("$load" "$base" --target "127.0.0.1:$zookeeper_port") ;;
+		libdlock*)
+			[[ $base != *_async ]] || options='-c synchronous_commit=off -c dlock.durable_grants=off'
+			command=("${load%/*}/threads" --target
+				"host=127.0.0.1 port=$PGPORT user=postgres dbname=$PGDATABASE options='$options'")
+			[[ $base != *_handles* ]] || command+=(--handles)
+			;;
 		etcd) command=("${load%/*}/etcd" etcd --target "127.0.0.1:$etcd_port") ;;
 		*)
 			[[ $base != *_async ]] || options='-c synchronous_commit=off -c dlock.durable_grants=off'
@@ -255,6 +261,32 @@ bench_batch() {
 				--seconds "$seconds"
 		done
 	done
+}
+
+# Threads of one process: through one handle of libdlock, and through a handle each,
+# beside clients that have a connection each.  Then requests that wait by ticket.
+bench_threads() {
+	local n contender
+
+	for ((round = 1; round <= repeats; round++)); do
+		for n in 1 64; do
+			note "threads: round $round of $repeats, threads: $n"
+			fill 100000
+			measure threads_durable dlock libdlock "$n" --seconds "$seconds"
+			measure threads_durable handles libdlock_handles "$n" --seconds "$seconds"
+			measure threads_durable connections dlock "$n" --seconds "$seconds"
+			measure threads_durable redis_aof redis_aof "$n" --seconds "$seconds"
+			measure threads_async dlock libdlock_async "$n" --seconds "$seconds"
+			measure threads_async handles libdlock_handles_async "$n" --seconds "$seconds"
+			measure threads_async connections dlock_async "$n" --seconds "$seconds"
+			measure threads_async redis redis "$n" --seconds "$seconds"
+		done
+		note "threads: round $round of $repeats, tickets"
+		measure tickets keys libdlock 10000 --work tickets
+		measure tickets queue libdlock 1000 --work queue
+		measure tickets session dlock 2 --work handover --seconds "$seconds"
+	done
+	keep fact ticket_bytes "$(sql -c "SELECT sum(size) FROM pg_shmem_allocations WHERE name ~ '^dlock.*ticket'")"
 }
 
 # Locks that several hold at once, all on one key beside others that hold it

@@ -43,6 +43,8 @@ build_all() {
 		show_and_die "$log" "could not build dlock"
 	as_user make -s -C "$work/tree/bench" PG_CONFIG="$pg_config" load >"$log" 2>&1 ||
 		show_and_die "$log" "could not build the load generator"
+	as_user make -s -C "$work/tree/bench" PG_CONFIG="$pg_config" threads >"$log" 2>&1 ||
+		show_and_die "$log" "could not build the load generator for libdlock"
 	if needs etcd; then
 		as_user make -s -C "$work/tree/bench" etcd >"$log" 2>&1 ||
 			show_and_die "$log" "could not build the load generator for etcd"

@@ -11,6 +11,7 @@
 #include "call.h"
 #include "clock.h"
 #include "keepalive.h"
+#include "op.h"
 #include "reenter.h"
 #include "request.h"
 #include "roster.h"
@@ -18,67 +19,68 @@
 #include "util.h"
 
 /*
- * The answer to a request for one lock, with which the caller gets *granted, and
- * everything that may run out of memory comes before the grant.
+ * By one statement that waits: for a session lock on a connection of its own, with
+ * which the lock ends, and for a request that has too long a value for the queue.
  */
+static dlock_status
+acquire_by_statement(dlock_handle *handle, const char *key, const dlock_options *options,
+					 int64_t wait_until, dlock_lock **granted, dlock_error *err)
+{
+	DlockOp    *op = malloc(sizeof(DlockOp));
+	dlock_status status;
+
+	if (op == NULL)
+		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
+	status = dlock_op_init(op, handle, key, options, wait_until, err);
+	if (status == DLOCK_OK)
+	{
+		DlockRequest request = {0};
+
+		dlock_op_set_terms(op);
+		op->params[5] = options->session ? "t" : "f";
+		request.options = options;
+		request.locks = &op->lock;
+		request.n = 1;
+		request.wait_until = wait_until;
+		request.sql = options->wait_ms != 0 ? dlock_sql_wait : dlock_sql_try;
+		request.nparams = options->wait_ms != 0 ? 13 : 12;
+		request.params = op->params;
+		request.kind = DLOCK_OTHER;
+		status = dlock_request(handle, &request, err);
+		if (status == DLOCK_OK)
+		{
+			pthread_mutex_lock(&handle->mutex);
+			dlock_roster_add(op->lock);
+			pthread_mutex_unlock(&handle->mutex);
+			*granted = op->lock;
+		}
+		else
+			dlock_lock_destroy(op->lock);
+	}
+	free(op);
+	return status;
+}
+
 static dlock_status
 acquire(dlock_handle *handle, const char *key, const dlock_options *options,
 		int64_t wait_until, dlock_lock **granted, dlock_error *err)
 {
-	DlockRequest request = {0};
-	char		owner[DLOCK_OWNER_SIZE];
-	char		priority[16];
-	char		slots[16];
-	char		cleanup[32];
-	char		at_least[32];
-	char		delay[32];
-	const char *params[13];
-	dlock_lock *lock = NULL;
+	DlockOp		op;
 	dlock_status status = dlock_keepalive_start(handle, err);
 
 	if (status != DLOCK_OK)
 		return status;
-	if (options->owner != NULL || dlock_random_owner(owner))
-		lock = dlock_request_lock(handle, key, options->owner != NULL ? options->owner : owner,
-								  options);
-	if (lock == NULL)
-		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
-
-	snprintf(priority, sizeof(priority), "%d", (int) options->priority);
-	snprintf(slots, sizeof(slots), "%d", (int) dlock_max(options->slots, 1));
-	snprintf(cleanup, sizeof(cleanup), "%lld ms", (long long) options->cleanup_ms);
-	snprintf(at_least, sizeof(at_least), "%lld ms", (long long) options->at_least_ms);
-	snprintf(delay, sizeof(delay), "%lld ms", (long long) options->delay_ms);
-	params[0] = lock->key;
-	params[2] = lock->owner;
-	params[3] = options->value;
-	params[4] = priority;
-	params[5] = options->session ? "t" : "f";
-	params[6] = options->slots == DLOCK_SHARED ? NULL : slots;
-	params[7] = cleanup;
-	params[8] = options->force ? "t" : "f";
-	params[9] = at_least;
-	params[10] = delay;
-	params[11] = options->lazy ? "t" : "f";
-
-	request.options = options;
-	request.locks = &lock;
-	request.n = 1;
-	request.wait_until = wait_until;
-	request.sql = options->wait_ms != 0 ? dlock_sql_wait : dlock_sql_try;
-	request.nparams = options->wait_ms != 0 ? 13 : 12;
-	request.params = params;
-	status = dlock_request(handle, &request, err);
+	if (options->session || !dlock_op_can_wait(options))
+		return acquire_by_statement(handle, key, options, wait_until, granted, err);
+	status = dlock_op_init(&op, handle, key, options, wait_until, err);
 	if (status != DLOCK_OK)
-	{
-		dlock_lock_destroy(lock);
 		return status;
-	}
-	pthread_mutex_lock(&handle->mutex);
-	dlock_roster_add(lock);
-	pthread_mutex_unlock(&handle->mutex);
-	*granted = lock;
-	return DLOCK_OK;
+	status = dlock_op_run(&op, err);
+	if (status == DLOCK_OK)
+		*granted = op.lock;
+	else
+		dlock_lock_destroy(op.lock);
+	return status;
 }
 
 /* The same, unless the handle holds it already. */
@@ -134,7 +136,7 @@ ask_adopt(dlock_lock *lock, int64_t timeout_ms, int64_t *sent_at, dlock_error *e
 	DlockCall	call;
 	char		version[24];
 	char		ttl[32];
-	const char *params[4];
+	const char *params[5];
 	dlock_status status;
 
 	snprintf(version, sizeof(version), "%lld", (long long) lock->version);
@@ -143,7 +145,8 @@ ask_adopt(dlock_lock *lock, int64_t timeout_ms, int64_t *sent_at, dlock_error *e
 	params[1] = version;
 	params[2] = lock->owner;
 	params[3] = lock->ttl_ms > 0 ? ttl : NULL;
-	dlock_call_init(&call, dlock_sql_adopt, 4, params, timeout_ms);
+	dlock_call_init(&call, dlock_sql_adopt, 5, params, timeout_ms);
+	call.row_param = 5;
 	status = dlock_call(lock->handle, &call, err);
 	if (status != DLOCK_OK)
 		return status;

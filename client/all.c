@@ -101,6 +101,7 @@ request_all(dlock_handle *handle, dlock_lock **locks, size_t n,
 	request.locks = locks;
 	request.n = n;
 	request.several = true;
+	request.kind = DLOCK_OTHER;
 	request.wait_until = wait_until;
 	request.sql = options->wait_ms != 0 ? dlock_sql_wait_all : dlock_sql_try_all;
 	request.nparams = options->wait_ms != 0 ? 8 : 7;
@@ -177,7 +178,7 @@ ask_release(dlock_handle *handle, const Place *places, size_t n, int64_t timeout
 			int64_t until, DlockCall *call, dlock_error *err)
 {
 	DlockArrays arrays;
-	const char *params[3];
+	const char *params[4];
 	dlock_status status;
 
 	dlock_arrays_init(&arrays);
@@ -185,7 +186,8 @@ ask_release(dlock_handle *handle, const Place *places, size_t n, int64_t timeout
 		dlock_arrays_add(&arrays, places[i].lock);
 	if (dlock_arrays_params(&arrays, params))
 	{
-		dlock_call_init(call, dlock_sql_release_all, 3, params, timeout_ms);
+		dlock_call_init(call, dlock_sql_release_all, 4, params, timeout_ms);
+		call->row_param = 4;
 		call->until = until;
 		status = dlock_call(handle, call, err);
 	}
@@ -247,6 +249,7 @@ dlock_release_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms,
 		status = ask_release(handle, places, count, timeout_ms, until, &call, &error);
 		note(status, &error, &first, err);
 	}
+	pthread_mutex_lock(&handle->mutex);
 	for (int row = 0; count > 0 && status == DLOCK_OK && row < dlock_reply_rows(call.reply); row++)
 	{
 		int64_t		i = dlock_reply_int(call.reply, row, 0) - 1;
@@ -256,6 +259,7 @@ dlock_release_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms,
 									 call.in_doubt, places[i].deadline, &error),
 				 &error, &first, err);
 	}
+	pthread_mutex_unlock(&handle->mutex);
 	dlock_reply_free(call.reply);
 	free(places);
 	return first;

@@ -154,10 +154,6 @@ dlock_conn_error(const DlockConn *conn, bool *retry)
  * Statements
  */
 
-/*
- * Statements
- */
-
 static bool
 succeeded(const PGresult *result)
 {
@@ -389,9 +385,9 @@ dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
 		dlock_conn_close(conn);
 		return false;
 	}
-	/* libpq has sent what it could; dlock_conn_step() does the rest */
+	/* libpq sends what it can; dlock_conn_step() does the rest */
 	conn->state = DLOCK_CONN_BUSY;
-	conn->events = POLLIN | POLLOUT;
+	conn->events = PQflush(conn->pg) == 0 ? POLLIN : POLLIN | POLLOUT;
 	return true;
 }
 
@@ -412,12 +408,9 @@ dlock_conn_take(DlockConn *conn)
 	}
 	else if (succeeded(result))
 	{
-		reply = malloc(sizeof(DlockReply));
+		reply = dlock_reply_make(result);
 		if (reply != NULL)
-		{
-			reply->result = result;
 			return reply;
-		}
 		dlock_fail(&conn->error, DLOCK_NO_MEMORY, "out of memory");
 		conn->retry = false;
 	}
@@ -471,11 +464,17 @@ dlock_conn_turned_away_at(const DlockConn *conn)
 	return conn->turned_away_at;
 }
 
-/* Did it because it is full?  If where is given: that server? */
+/* Did it because it is full? */
 bool
-dlock_conn_found_full(const DlockConn *conn, const DlockConn *where)
+dlock_conn_found_full(const DlockConn *conn)
 {
-	return conn->full_host >= 0 && (where == NULL || conn->full_host == where->host);
+	return conn->full_host >= 0;
+}
+
+int
+dlock_conn_full_host(const DlockConn *conn)
+{
+	return conn->full_host;
 }
 
 int64_t
@@ -484,8 +483,9 @@ dlock_conn_default_ttl(const DlockConn *conn)
 	return conn->default_ttl;
 }
 
-bool
-dlock_conn_same_server(const DlockConn *a, const DlockConn *b)
+/* The number of the host that it is connected to. */
+int
+dlock_conn_host(const DlockConn *conn)
 {
-	return a->host == b->host;
+	return conn->host;
 }

@@ -49,7 +49,7 @@ extern int	dlock_conn_fd(const DlockConn *conn, short *events);
 extern int64_t dlock_conn_until(const DlockConn *conn);
 extern void dlock_conn_work(DlockConn *conn, int64_t until);
 extern int64_t dlock_conn_default_ttl(const DlockConn *conn);
-extern bool dlock_conn_same_server(const DlockConn *a, const DlockConn *b);
+extern int	dlock_conn_host(const DlockConn *conn);
 
 /*
  * Why it is closed, or the error of the statement.  *retry: it may succeed
@@ -58,7 +58,8 @@ extern bool dlock_conn_same_server(const DlockConn *a, const DlockConn *b);
 extern const dlock_error *dlock_conn_error(const DlockConn *conn, bool *retry);
 extern bool dlock_conn_timed_out(const DlockConn *conn);
 extern int64_t dlock_conn_turned_away_at(const DlockConn *conn);
-extern bool dlock_conn_found_full(const DlockConn *conn, const DlockConn *where);
+extern int	dlock_conn_full_host(const DlockConn *conn);
+extern bool dlock_conn_found_full(const DlockConn *conn);
 
 /* In state DONE: the reply, or NULL after an error.  Then it is READY. */
 extern DlockReply *dlock_conn_take(DlockConn *conn);

@@ -39,7 +39,7 @@ dlock_connect_error(DlockConn *conn)
 	conn->retry = dlock_error_classify(error);
 	if (dlock_error_turned_away(error))
 		conn->turned_away_at = dlock_now();
-	if (strcmp(error->sqlstate, "53300") == 0)
+	if (dlock_error_full(error))
 		conn->full_host = conn->host;
 	/* without a statement, an unknown object is one that the conninfo names */
 	if (strcmp(error->sqlstate, "42704") == 0)
@@ -200,6 +200,9 @@ dlock_conn_start(DlockConn *conn, int64_t connect_ms, int64_t now)
 	dlock_error_clear(&conn->error);
 	conn->retry = true;
 	conn->connect_ms = conn->target->connect_ms;
+	/* a busy server would only be asked again, behind all others */
+	if (conn->target->nhosts == 1 && !dlock_resolve_needed(conn->target->hosts[0].host))
+		conn->connect_ms = conn->target->only_ms;
 	if (connect_ms > 0 && connect_ms < conn->connect_ms)
 		conn->connect_ms = connect_ms;
 	conn->turned_away_at = 0;

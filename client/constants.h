@@ -17,6 +17,8 @@
 /* dlock_open_options; the TTL is the server's default for dlock.default_ttl */
 #define DLOCK_DEFAULT_TTL_MS 20000
 #define DLOCK_DEFAULT_TIMEOUT_MS 10000
+#define DLOCK_DEFAULT_CONNECTIONS 4
+#define DLOCK_MIN_CONNECTIONS 2
 
 /* a larger options struct was not initialized */
 #define DLOCK_MAX_OPTIONS_SIZE 65536
@@ -68,6 +70,7 @@
 /* pauses between two tries to connect; each is twice the one before */
 #define DLOCK_BACKOFF_FIRST_MS 50
 #define DLOCK_BACKOFF_LAST_MS 1000
+#define DLOCK_BACKOFF_FULL_MS 2500	/* if the server is there, but full */
 
 /* how long the renewal thread, which only has to wake up, may take to lend */
 #define DLOCK_LEND_MS 2000
@@ -92,6 +95,38 @@
 
 /* between two tries that a timeout of the server ends */
 #define DLOCK_TIMED_OUT_PAUSE_MS 250
+
+/*
+ * Flights: calls and bytes of one statement, its parameters, how long it may wait
+ * for a row that is in use, and how often it is asked what no connection can be
+ * had to wait for
+ */
+#define DLOCK_MAX_FLIGHT 512
+#define DLOCK_MAX_FLIGHT_BYTES 1000000
+#define DLOCK_MAX_PARAMS 64
+#define DLOCK_ROW_WAIT "100ms"
+#define DLOCK_POLL_MS 250
+
+/* the longest texts that may go with others; the server has the same limits */
+#define DLOCK_MAX_KEY_BYTES 1024
+#define DLOCK_MAX_OWNER_BYTES 1024
+#define DLOCK_MAX_VALUE_BYTES 65536
+
+/*
+ * Tickets: how soon after a release they are asked for, lists of them, events that are kept because their ticket is not known
+ * yet, the longest TTL until the request has claimed its grant, how long the
+ * server may take to say that a wait is over, and the longest value of one
+ */
+#define DLOCK_NUDGE_MS 25
+#define DLOCK_WAIT_BUCKETS 256
+#define DLOCK_MAX_EARLY 256
+#define DLOCK_CLAIM_MS 10000
+#define DLOCK_OVERDUE_MS 1000
+#define DLOCK_MAX_TICKET_BYTES 1024
+
+/* the thread of async.c looks at all calls at most so often, and at least */
+#define DLOCK_PILOT_MS 10
+#define DLOCK_PILOT_LATE_MS 100
 
 /* a watch holds a snapshot, so none lasts longer */
 #define DLOCK_WATCH_SLICE_MS 60000

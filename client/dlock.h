@@ -60,14 +60,14 @@ typedef enum dlock_status
 	DLOCK_INVALID = 12,			/* invalid argument or conninfo, or a call
 								 * that is not allowed here */
 	DLOCK_SERVER_ERROR = 13,	/* any other error of the server; see sqlstate */
-	DLOCK_NO_MEMORY = 14		/* or no thread, or no descriptor */
+	DLOCK_NO_MEMORY = 14,		/* or no thread, or no descriptor */
+	DLOCK_CANCELLED = 15		/* dlock_op_cancel() was called */
 } dlock_status;
 
 /* The name of a status, "busy" and so on; never NULL. */
 extern const char *dlock_status_name(dlock_status status);
 
-/* An error.  Strings are truncated to fit. */
-typedef struct dlock_error
+typedef struct dlock_error		/* strings are truncated to fit */
 {
 	dlock_status status;
 	char		sqlstate[6];	/* of the server, or "" */
@@ -171,6 +171,14 @@ typedef struct dlock_open_options
 	/* For locks that have no callback of their own. */
 	dlock_callback callback;
 	void	   *callback_arg;
+
+	/*
+	 * The bound on connections, 2 or more, whatever the number of threads and
+	 * locks.  Default 4.  One carries the calls of all threads, one is for
+	 * renewals, and the rest for calls that the server makes wait; without
+	 * one, these ask a few times a second.  Session locks come on top.
+	 */
+	int			max_connections;
 } dlock_open_options;
 
 extern void dlock_open_options_init_size(dlock_open_options *options, size_t size);
@@ -200,8 +208,8 @@ extern dlock_status dlock_ping(dlock_handle *handle, int64_t timeout_ms,
 /*
  * Stop renewals, close the connections, and free the handle and all its locks,
  * which must not be used any more.  Releases nothing: locks that are held end
- * by their TTL.  NULL is allowed.  Takes a second at most if the server does
- * not answer.
+ * by their TTL.  Calls that were started end here, and do not call back.  NULL is
+ * allowed.  Takes a second or two at most if the server does not answer.
  *
  * In a callback of this handle it returns at once.  No other callback is called,
  * and the renewal thread does the rest when this one returns; until then the
@@ -431,10 +439,7 @@ extern int32_t dlock_slots(const dlock_lock *lock); /* as in dlock_options */
  * Leader election: the leader holds the lock, whose version is the term.
  */
 
-/*
- * dlock_acquire() that renews, and waits without limit unless wait_ms is
- * positive.
- */
+/* dlock_acquire() that renews, and waits without limit unless wait_ms is set. */
 extern dlock_status dlock_campaign(dlock_handle *handle, const char *key,
 								   const dlock_options *options,
 								   dlock_lock **lock, dlock_error *err);
@@ -498,7 +503,7 @@ typedef struct dlock_info
 typedef struct dlock_waiter
 {
 	char	   *key;
-	int32_t		pid;
+	int32_t		pid;			/* 0: it waits by ticket */
 	char	   *owner;			/* NULL: none, or not visible to us */
 	int			watches;		/* 1: it only watches and has no position */
 	int32_t		priority;
@@ -508,6 +513,7 @@ typedef struct dlock_waiter
 	int64_t		waited_ms;
 	int32_t		slots;			/* as in dlock_options */
 	int			hidden;			/* 1: we may not see its owner */
+	int64_t		ticket;			/* 0: a session waits, the one with that pid */
 } dlock_waiter;
 
 /*
@@ -520,8 +526,8 @@ extern dlock_status dlock_get_info(dlock_handle *handle, const char *key,
 extern void dlock_info_free(dlock_info *info);
 
 /*
- * All grants of a key, the oldest first, and then what is pending.  *infos is an
- * array of *n, to be freed with dlock_list_free(); none if the key is free.
+ * All grants of a key, the oldest first, and then what is pending: an array of *n,
+ * to be freed with dlock_list_free(); none if the key is free.
  */
 extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
 									int64_t timeout_ms, dlock_info **infos,
@@ -529,9 +535,8 @@ extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
 
 /*
  * The same of all keys that match a LIKE pattern (NULL: all), ordered by key.
- * If limit is not 0, those of so many keys and of the keys that others wait for,
- * provided that the pattern is a prefix: only these are read.  *infos is an
- * array of *n, to be freed with dlock_list_free().
+ * If limit is not 0 and the pattern is a prefix, only those of so many keys and of
+ * the keys that others wait for are read.  *infos is an array of *n, to be freed.
  */
 extern dlock_status dlock_list(dlock_handle *handle, const char *pattern,
 							   int64_t limit, int64_t timeout_ms,
@@ -548,9 +553,9 @@ extern dlock_status dlock_list_waiters(dlock_handle *handle,
 extern void dlock_waiters_free(dlock_waiter *waiters, size_t n);
 
 /*
- * Wait until the version of the key differs from *version (0: free), and store
- * the new one there.  Of several grants the highest version counts.  wait_ms is as in dlock_options.  DLOCK_OK, or
- * DLOCK_UNCHANGED when the time is over.
+ * Wait until the version of the key, of several grants the highest, differs from
+ * *version (0: free), and store it there.  wait_ms is as in dlock_options.
+ * DLOCK_OK, or DLOCK_UNCHANGED when the time is over.
  */
 extern dlock_status dlock_watch(dlock_handle *handle, const char *key,
 								int64_t *version, int64_t wait_ms,
@@ -580,10 +585,9 @@ extern dlock_status dlock_release_key(dlock_handle *handle, const char *key,
 									  int64_t timeout_ms, dlock_error *err);
 
 /*
- * Take the lock away from its holder, from all of several, or from the one with
- * that version (0: all).  *taken (may be NULL) is the version that was taken
- * away, of several the highest.  DLOCK_OK, or DLOCK_NOT_HELD: the key is free.
- * Needs the privilege to execute dlock_force_release() in SQL.
+ * Take the lock away from all holders, or from the one with that version (0: all).
+ * *taken (may be NULL) is the version that was taken away, of several the highest.
+ * DLOCK_OK, or DLOCK_NOT_HELD: the key is free.  Needs the privilege in SQL.
  */
 extern dlock_status dlock_force_release(dlock_handle *handle, const char *key,
 										int64_t version, const char *reason,
@@ -592,6 +596,8 @@ extern dlock_status dlock_force_release(dlock_handle *handle, const char *key,
 
 /* The version of the library, as DLOCK_LIB_VERSION. */
 extern int	dlock_lib_version(void);
+
+#include "dlock_async.h"		/* calls that do not block */
 
 #ifdef __cplusplus
 }

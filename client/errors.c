@@ -10,6 +10,7 @@
  *-------------------------------------------------------------------------
  */
 #include <ctype.h>
+#include <errno.h>
 #include <string.h>
 
 #include "errors.h"
@@ -61,7 +62,23 @@ dlock_error_classify(dlock_error *error)
 bool
 dlock_error_turned_away(const dlock_error *error)
 {
-	return is(error, "53300") || starts(error->sqlstate, "57P0");
+	return dlock_error_full(error) || starts(error->sqlstate, "57P0");
+}
+
+/*
+ * It has no connection left.  PgBouncer has no SQLSTATE for that; its messages
+ * are not translated.  On a Unix-domain socket, too many that knock at the same
+ * time are turned away by the kernel, whose message is in our own language.
+ */
+bool
+dlock_error_full(const dlock_error *error)
+{
+	char		buffer[100];
+	const char *again = strerror_r(EAGAIN, buffer, sizeof(buffer));
+
+	return is(error, "53300") ||
+		(is(error, "08P01") && strstr(error->message, "no more connections allowed") != NULL) ||
+		(error->sqlstate[0] == '\0' && strstr(error->message, again) != NULL);
 }
 
 /*

@@ -5,7 +5,7 @@
  *
  * Every role may send on that channel, so an event proves nothing.  It is a
  * reason to ask the server soon about the lock that it names, and the program
- * is told what the server answers.
+ * is told what the server answers.  Those of tickets are passed to wait.c.
  *
  * The question is a dlock_check(), which writes nothing.  In the long run a
  * handle asks at most once in DLOCK_HEAR_PAUSE_MS, about all locks that it has
@@ -24,6 +24,7 @@
 #include "events.h"
 #include "roster.h"
 #include "util.h"
+#include "wait.h"
 
 /*
  * JSON exactly as in RFC 8259.  Each function consumes what it is named after,
@@ -255,14 +256,19 @@ skip_value(const char **at, int depth)
 	return skip_number(at, &whole);
 }
 
-/* What an event says of a grant. */
+/* The members of an event. */
 typedef struct Parsed
 {
 	PQExpBufferData event;
 	PQExpBufferData key;
+	PQExpBufferData code;
+	PQExpBufferData reason;
 	int64_t		version;		/* 0: not seen yet */
+	int64_t		ticket;			/* likewise */
 	bool		has_event;
 	bool		has_key;
+	bool		has_code;
+	bool		has_reason;
 } Parsed;
 
 /*
@@ -292,6 +298,19 @@ take_member(const char **at, Parsed *parsed)
 		else if (strcmp(name.data, "version") == 0)
 			good = parsed->version == 0 && take_integer(at, &parsed->version) &&
 				parsed->version > 0;
+		else if (strcmp(name.data, "ticket") == 0)
+			good = parsed->ticket == 0 && take_integer(at, &parsed->ticket) &&
+				parsed->ticket > 0;
+		else if (strcmp(name.data, "code") == 0)
+		{
+			good = !parsed->has_code && take_string(at, &parsed->code);
+			parsed->has_code = true;
+		}
+		else if (strcmp(name.data, "reason") == 0)
+		{
+			good = !parsed->has_reason && take_string(at, &parsed->reason);
+			parsed->has_reason = true;
+		}
 		else
 			good = skip_value(at, 0);
 	}
@@ -311,58 +330,83 @@ take_event(const char *at, Parsed *parsed)
 	if (!take(&at, '}'))
 		return false;
 	skip_space(&at);
-	return *at == '\0' && parsed->has_event && parsed->has_key && parsed->version > 0;
+	return *at == '\0' && parsed->has_event && parsed->has_key;
 }
 
 /*
- * Is it an event of a grant?  Then *key is to be freed.
+ * Is it an event of a grant or of a ticket?  Then heard->key is to be freed.
  */
 bool
-dlock_event_parse(const char *payload, char **key, int64_t *version, bool *forced)
+dlock_event_parse(const char *payload, DlockHeard *heard)
 {
 	Parsed		parsed = {0};
+	const char *event;
 	bool		good;
 
+	memset(heard, 0, sizeof(*heard));
 	initPQExpBuffer(&parsed.event);
 	initPQExpBuffer(&parsed.key);
+	initPQExpBuffer(&parsed.code);
+	initPQExpBuffer(&parsed.reason);
 	good = take_event(payload, &parsed);
-	*forced = good && strcmp(parsed.event.data, "forced") == 0;
-	good = good && (*forced || strcmp(parsed.event.data, "preempt") == 0 ||
-					strcmp(parsed.event.data, "expired") == 0);
-	*version = parsed.version;
-	*key = good ? dlock_strdup(parsed.key.data) : NULL;
+	event = parsed.event.data;
+	if (good && (strcmp(event, "granted") == 0 || strcmp(event, "missed") == 0))
+	{
+		heard->missed = strcmp(event, "missed") == 0;
+		heard->ticket = parsed.ticket;
+		good = parsed.ticket > 0 && (heard->missed || parsed.version > 0);
+		dlock_clip(heard->code, sizeof(heard->code), parsed.code.data, parsed.code.len);
+		dlock_clip(heard->reason, sizeof(heard->reason), parsed.reason.data, parsed.reason.len);
+	}
+	else
+	{
+		heard->forced = good && strcmp(event, "forced") == 0;
+		good = good && parsed.version > 0 &&
+			(heard->forced || strcmp(event, "preempt") == 0 || strcmp(event, "expired") == 0);
+	}
+	heard->version = parsed.version;
+	heard->key = good ? dlock_strdup(parsed.key.data) : NULL;
 	termPQExpBuffer(&parsed.event);
 	termPQExpBuffer(&parsed.key);
-	return *key != NULL;
+	termPQExpBuffer(&parsed.code);
+	termPQExpBuffer(&parsed.reason);
+	return heard->key != NULL;
 }
 
 /*
  * Hearing
  */
 
-/* A notification: have the server asked about the lock that it names. */
-void
-dlock_events_hear(void *arg, const char *payload)
+static void
+hear_of_grant(dlock_handle *handle, const DlockHeard *heard)
 {
-	dlock_handle *handle = arg;
-	char	   *key;
-	int64_t		version;
-	bool		forced;
-
-	if (!dlock_event_parse(payload, &key, &version, &forced))
-		return;
-	pthread_mutex_lock(&handle->mutex);
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
-		if (lock->version == version && lock->hold == DLOCK_HOLD_OURS &&
-			strcmp(lock->key, key) == 0)
+		if (lock->version == heard->version && lock->hold == DLOCK_HOLD_OURS &&
+			strcmp(lock->key, heard->key) == 0)
 		{
 			if (!lock->heard)
 				dlock_roster_wake(handle);
 			lock->heard = true;
-			lock->forced = lock->forced || forced;
+			lock->forced = lock->forced || heard->forced;
 		}
+}
+
+/* A notification: have the server asked about the lock or ticket that it names. */
+void
+dlock_events_hear(void *arg, const char *payload)
+{
+	dlock_handle *handle = arg;
+	DlockHeard	heard;
+
+	if (!dlock_event_parse(payload, &heard))
+		return;
+	pthread_mutex_lock(&handle->mutex);
+	if (heard.ticket > 0)
+		dlock_wait_hear(handle, &heard);
+	else
+		hear_of_grant(handle, &heard);
 	pthread_mutex_unlock(&handle->mutex);
-	free(key);
+	free(heard.key);
 }
 
 /* We did not listen for a while and may have missed events. */

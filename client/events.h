@@ -10,8 +10,20 @@
 
 #include "handle.h"
 
-extern bool dlock_event_parse(const char *payload, char **key,
-							  int64_t *version, bool *forced);
+/* What an event says. */
+typedef struct DlockHeard
+{
+	char	   *key;			/* to be freed */
+	int64_t		version;		/* 0: of a ticket that was missed */
+	bool		forced;
+	int64_t		ticket;			/* 0: of a grant */
+	bool		missed;
+	char		code[6];		/* SQLSTATE of the error that ended its wait,
+								 * or "" */
+	char		reason[256];	/* its message, truncated */
+} DlockHeard;
+
+extern bool dlock_event_parse(const char *payload, DlockHeard *heard);
 extern void dlock_events_hear(void *arg, const char *payload);
 extern void dlock_events_missed(dlock_handle *handle);
 extern bool dlock_events_ripe(const dlock_lock *lock, int64_t now);

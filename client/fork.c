@@ -101,6 +101,11 @@ dlock_forked_close(dlock_handle *handle)
 	free(handle->batch);
 	close(handle->wake[0]);
 	close(handle->wake[1]);
+	if (handle->async.fds[0] >= 0)
+	{
+		close(handle->async.fds[0]);
+		close(handle->async.fds[1]);
+	}
 	dlock_target_free(handle->target);
 	free(handle);
 }

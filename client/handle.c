@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "async.h"
 #include "call.h"
 #include "clock.h"
 #include "fork.h"
@@ -32,6 +33,7 @@ dlock_open_options_init_size(dlock_open_options *options, size_t size)
 	options->size = size;
 	options->ttl_ms = DLOCK_DEFAULT_TTL_MS;
 	options->timeout_ms = DLOCK_DEFAULT_TIMEOUT_MS;
+	options->max_connections = DLOCK_DEFAULT_CONNECTIONS;
 }
 
 void
@@ -73,6 +75,7 @@ free_handle(dlock_handle *handle)
 		close(handle->wake[0]);
 	if (handle->wake[1] >= 0)
 		close(handle->wake[1]);
+	dlock_async_free(handle);
 	pthread_cond_destroy(&handle->changed);
 	pthread_mutex_destroy(&handle->mutex);
 	if (handle->target != NULL)
@@ -85,6 +88,7 @@ free_handle(dlock_handle *handle)
 void
 dlock_handle_destroy(dlock_handle *handle)
 {
+	dlock_async_stop(handle);
 	dlock_orphans_drop(handle, DLOCK_NEVER);
 	while (handle->locks != NULL)
 	{
@@ -93,6 +97,7 @@ dlock_handle_destroy(dlock_handle *handle)
 		dlock_roster_remove(lock);
 		dlock_lock_destroy(lock);
 	}
+	dlock_pool_drop(handle, handle->flight.conn);
 	dlock_pool_close(handle);
 	free_handle(handle);
 }
@@ -114,18 +119,25 @@ dlock_open(const char *conninfo, const dlock_open_options *given,
 		return dlock_fail(err, DLOCK_INVALID, "options were not initialized");
 	if (options.ttl_ms <= 0 || options.timeout_ms < 0)
 		return dlock_fail(err, DLOCK_INVALID, "ttl_ms must be positive and timeout_ms must not be negative");
+	if (options.max_connections < DLOCK_MIN_CONNECTIONS)
+		return dlock_fail(err, DLOCK_INVALID, "max_connections must be %d or more", DLOCK_MIN_CONNECTIONS);
 
 	handle = calloc(1, sizeof(dlock_handle));
 	if (handle == NULL)
 		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
 	handle->ttl_ms = options.ttl_ms;
 	handle->timeout_ms = options.timeout_ms;
+	handle->max_connections = options.max_connections;
+	handle->flight.backoff = DLOCK_BACKOFF_FIRST_MS;
 	handle->callback = options.callback;
 	handle->callback_arg = options.callback_arg;
 	handle->pid = getpid();
 	handle->wake[0] = handle->wake[1] = -1;
 	pthread_mutex_init(&handle->mutex, NULL);
 	dlock_cond_init(&handle->changed);
+	dlock_cond_init(&handle->async.wake);
+	handle->async.woken.cond = &handle->async.wake;
+	handle->async.fds[0] = handle->async.fds[1] = -1;
 
 	status = dlock_target_make(conninfo, &options, &handle->target, err);
 	if (status == DLOCK_OK && pipe2(handle->wake, O_CLOEXEC | O_NONBLOCK) != 0)
@@ -150,6 +162,7 @@ dlock_close(dlock_handle *handle)
 		dlock_keepalive_stop_later(handle);
 	else
 	{
+		dlock_async_stop(handle);
 		dlock_keepalive_stop(handle);
 		dlock_handle_destroy(handle);
 	}
@@ -181,6 +194,7 @@ dlock_ping(dlock_handle *handle, int64_t timeout_ms, dlock_error *err)
 		return status;
 	timeout_ms = dlock_timeout(handle, timeout_ms);
 	dlock_call_init(&call, dlock_sql_check, 3, params, timeout_ms);
+	call.kind = DLOCK_CHECKS;
 	if (timeout_ms == 0)
 	{
 		call.once = true;

@@ -14,6 +14,7 @@
 #include "conn.h"
 #include "constants.h"
 #include "dlock.h"
+#include "sql.h"
 
 typedef enum DlockHold
 {
@@ -74,6 +75,71 @@ struct dlock_lock
 	bool		tell_lost;
 };
 
+/* Who is to be woken; see waker.c. */
+typedef struct DlockWaker
+{
+	/* a thread */
+	bool		sleeps;			/* these two exist */
+	pthread_mutex_t mutex;		/* of woken; comes after that of the handle */
+	pthread_cond_t cond;
+	int			woken;			/* DLOCK_WOKEN_... */
+	bool		expects;		/* DLOCK_WOKEN_DONE is on its way */
+
+	/* or one of many that a thread looks after */
+	struct DlockWoken *list;	/* where it is put; NULL: it is a thread */
+	bool		listed;
+	struct DlockWaker *next;	/* in that list, or of those to be woken */
+} DlockWaker;
+
+/* Those that were woken, in their order, and who looks after them. */
+typedef struct DlockWoken
+{
+	DlockWaker *first;
+	DlockWaker *last;
+	pthread_cond_t *cond;
+} DlockWoken;
+
+/* Calls of a program with an event loop; see async.c. */
+typedef struct DlockAsync
+{
+	bool		running;
+	bool		stopping;
+	pthread_t	pilot;
+	pthread_cond_t wake;		/* of the pilot */
+	DlockWoken	woken;
+	dlock_op   *under_way;
+	dlock_op   *done;
+	dlock_op   *last_done;
+	int			fds[2];			/* a byte in it: calls are done; or -1 */
+} DlockAsync;
+
+/* The calls of all threads, and the one that is under way; see flight.c. */
+typedef struct DlockFlight
+{
+	struct DlockCall *queue;
+	struct DlockCall *last;		/* of the queue */
+	struct DlockCall *air[DLOCK_MAX_FLIGHT];	/* what was sent; NULL for one
+												 * whose owner has left */
+	int			nair;
+	int			first[DLOCK_KINDS]; /* of each kind, in the air */
+	bool		driven;			/* a thread sees to it, and uses the
+								 * connection without the mutex */
+	bool		loading;		/* and what is in the air */
+	int			leaving;		/* so many wait for the end of that */
+	DlockWaker *landed;			/* threads whose call is done, and which have
+								 * not been told */
+	DlockConn  *conn;			/* NULL: none */
+	bool		is_fresh;		/* it has carried nothing yet */
+	bool		is_knock;		/* it was opened for nothing but to look
+								 * whether the server is there */
+	bool		is_old;			/* it had, before this flight */
+	int64_t		sent_at;
+	int64_t		answer_by;
+	int64_t		retry_at;		/* to connect */
+	int64_t		backoff;
+	dlock_error error;			/* why it is not connected */
+} DlockFlight;
+
 struct dlock_handle
 {
 	/* constant */
@@ -81,6 +147,7 @@ struct dlock_handle
 	DlockTarget *target;
 	int64_t		ttl_ms;
 	int64_t		timeout_ms;
+	int			max_connections;
 	dlock_callback callback;
 	void	   *callback_arg;
 	int			wake[2];		/* a byte wakes the renewal thread */
@@ -91,7 +158,24 @@ struct dlock_handle
 	struct DlockOrphan *orphans;
 	struct DlockEntry *entering;	/* calls that acquire; see reenter.c */
 
+	DlockFlight flight;
+
+	/* requests that wait by ticket; see wait.c */
+	struct DlockOp *waits[DLOCK_WAIT_BUCKETS];
+	int			nwaits;
+	int64_t		early[DLOCK_MAX_EARLY]; /* heard of, and not known yet */
+	unsigned int nearly;
+	int64_t		asked_at;		/* the last question about all of them */
+	int64_t		ask_at;			/* at the latest */
+	int64_t		nudge_at;		/* or then, if it does not listen; 0: no */
+	int64_t		alive_at;		/* the renewal thread has seen a server */
+	dlock_error keeper_error;	/* why it does not, if so */
+
+	DlockAsync	async;
+
 	/* connections; see pool.c */
+	int			nconns;			/* without those of session locks */
+	int			nspare;			/* in use by calls of their own */
 	DlockConn  *idle[DLOCK_POOL_SIZE];
 	int			nidle;
 	DlockConn  *returned;		/* to the renewal thread, which had lent it */
@@ -99,10 +183,12 @@ struct dlock_handle
 	bool		lends;			/* it has one, and will look at wanted */
 
 	/* the renewal thread; see keepalive.c and renewal.c */
-	bool		running;
+	bool		running;		/* also read without the mutex: atomic; thread
+								 * is there before it is set */
 	bool		stopping;
 	bool		closing;		/* dlock_close() was called in a callback */
 	pthread_t	thread;
+	int64_t		sleeps_until;	/* unless it is woken; 0: it does not sleep */
 	dlock_lock **batch;			/* in flight; NULL for one freed meanwhile */
 	int			nbatch;
 	int			jitter;			/* of the next renewal, below DLOCK_JITTER */

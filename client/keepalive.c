@@ -45,11 +45,13 @@
 #include "roster.h"
 #include "tell.h"
 #include "util.h"
+#include "wait.h"
 
 typedef enum Flight
 {
 	NOTHING,
 	RENEWAL,
+	TICKETS,
 	ORPHANS
 } Flight;
 
@@ -92,8 +94,12 @@ flight_ended(Keeper *keeper, int64_t now)
 
 	if (dlock_conn_state(keeper->conn) == DLOCK_CONN_DONE)
 		reply = dlock_conn_take(keeper->conn);
+	if (reply != NULL)
+		keeper->handle->alive_at = now;
 	if (reply != NULL && keeper->flight == RENEWAL)
 		dlock_renewal_answered(keeper->handle, reply, keeper->sent_at, now);
+	else if (reply != NULL && keeper->flight == TICKETS)
+		dlock_wait_answered(keeper->handle, reply, now);
 	else if (reply == NULL && dlock_conn_state(keeper->conn) == DLOCK_CONN_READY)
 		dlock_renewal_refused(keeper->handle, now);
 	land(keeper, reply, now);
@@ -113,7 +119,7 @@ conn_state(const Keeper *keeper)
 static void
 replace_conn(Keeper *keeper, DlockConn *conn, bool is_new, bool is_open)
 {
-	dlock_conn_free(keeper->conn);
+	dlock_pool_drop(keeper->handle, keeper->conn);
 	keeper->conn = conn;
 	keeper->is_new = is_new;
 	keeper->is_open = is_open;
@@ -131,7 +137,7 @@ lend(Keeper *keeper, int64_t now)
 	if (back != NULL && conn_state(keeper) < DLOCK_CONN_READY)
 		replace_conn(keeper, back, true, true);
 	else
-		dlock_conn_free(back);
+		dlock_pool_drop(handle, back);
 
 	if (handle->wanted > 0 && handle->nidle == 0 && keeper->flight == NOTHING &&
 		conn_state(keeper) == DLOCK_CONN_READY)
@@ -140,7 +146,9 @@ lend(Keeper *keeper, int64_t now)
 		keeper->conn = NULL;
 		keeper->is_open = false;
 		/* it will be back in a moment, so do not open another one at once */
-		keeper->retry_at = dlock_max(keeper->retry_at, now + DLOCK_BACKOFF_FIRST_MS);
+		keeper->retry_at = dlock_max(keeper->retry_at,
+									 now + (handle->locks != NULL ? DLOCK_BACKOFF_FIRST_MS :
+											DLOCK_BACKOFF_LAST_MS));
 	}
 	if (handle->wanted > 0 && conn_state(keeper) == DLOCK_CONN_CLOSED)
 	{
@@ -170,7 +178,7 @@ open_connection(Keeper *keeper, int64_t now)
 		return;
 	keeper->retry_at = now + dlock_jitter(keeper->backoff);
 	keeper->backoff = dlock_min(2 * keeper->backoff, DLOCK_BACKOFF_LAST_MS);
-	replace_conn(keeper, dlock_conn_new(handle->target), true, false);
+	replace_conn(keeper, dlock_pool_new(handle), true, false);
 	if (keeper->conn == NULL)
 		return;
 	dlock_conn_listen(keeper->conn, dlock_events_hear, handle, patience, now);
@@ -184,7 +192,7 @@ open_connection(Keeper *keeper, int64_t now)
 static int64_t
 needed_at(dlock_handle *handle, int64_t now)
 {
-	int64_t		at = DLOCK_NEVER;
+	int64_t		at = handle->nwaits > 0 ? now : DLOCK_NEVER;
 
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
 		if (lock->hold == DLOCK_HOLD_OURS && !lock->silent)
@@ -207,12 +215,21 @@ ask_server(Keeper *keeper, int64_t now)
 	keeper->is_open = true;
 	if (keeper->is_new && dlock_conn_listens(keeper->conn))
 		dlock_events_missed(handle);
+	if (keeper->is_new)
+		dlock_wait_missed(handle);
 	keeper->is_new = false;
+	dlock_error_clear(&handle->keeper_error);
 	dlock_orphans_drop(handle, now);
 	if (dlock_renewal_choose(handle, now))
 	{
 		keeper->flight = RENEWAL;
 		dlock_renewal_send(handle, keeper->conn, &keeper->sent_at, &keeper->answer_by);
+	}
+	else if (dlock_wait_ask_at(handle, dlock_conn_listens(keeper->conn)) <= now &&
+			 dlock_wait_send(handle, keeper->conn, now))
+	{
+		keeper->flight = TICKETS;
+		keeper->answer_by = now + dlock_answer_ms(handle->ttl_ms);
 	}
 	else if (dlock_orphans_send(handle, keeper->conn, now))
 	{
@@ -249,7 +266,10 @@ plan(Keeper *keeper, int64_t now)
 	if (state == DLOCK_CONN_BUSY)
 		until = dlock_min(until, keeper->answer_by);
 	if (state == DLOCK_CONN_READY)
+	{
 		until = dlock_min(until, dlock_orphans_due(handle));
+		until = dlock_min(until, dlock_wait_ask_at(handle, dlock_conn_listens(keeper->conn)));
+	}
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
 	{
 		if (lock->hold != DLOCK_HOLD_OURS || lock->silent)
@@ -262,6 +282,20 @@ plan(Keeper *keeper, int64_t now)
 							  dlock_min(lock->due, dlock_events_ripe_at(handle)) : lock->due);
 	}
 	return until;
+}
+
+/* For the requests that wait; a server that turns us away is there. */
+static void
+note_signs_of_life(Keeper *keeper)
+{
+	dlock_handle *handle = keeper->handle;
+	bool		retry;
+
+	if (keeper->conn == NULL || handle->nwaits == 0)
+		return;
+	handle->alive_at = dlock_max(handle->alive_at, dlock_conn_turned_away_at(keeper->conn));
+	if (conn_state(keeper) < DLOCK_CONN_READY)
+		handle->keeper_error = *dlock_conn_error(keeper->conn, &retry);
 }
 
 static void
@@ -287,6 +321,7 @@ wait_for_news(Keeper *keeper, int64_t until)
 	if (keeper->conn != NULL)
 		fds[1].fd = dlock_conn_fd(keeper->conn, &fds[1].events);
 	handle->lends = keeper->is_open && conn_state(keeper) != DLOCK_CONN_CLOSED;
+	handle->sleeps_until = until;
 	pthread_mutex_unlock(&handle->mutex);
 
 	n = poll(fds, 2, dlock_poll_timeout(until, dlock_now()));
@@ -295,6 +330,8 @@ wait_for_news(Keeper *keeper, int64_t until)
 	if (keeper->conn != NULL)
 		dlock_conn_step(keeper->conn, n > 0 ? fds[1].revents : 0, dlock_now());
 	pthread_mutex_lock(&handle->mutex);
+	handle->sleeps_until = 0;
+	note_signs_of_life(keeper);
 }
 
 static void *
@@ -361,6 +398,8 @@ dlock_keepalive_start(dlock_handle *handle, dlock_error *err)
 	sigset_t	before;
 	int			failed = 0;
 
+	if (__atomic_load_n(&handle->running, __ATOMIC_ACQUIRE))
+		return DLOCK_OK;
 	pthread_mutex_lock(&handle->mutex);
 	if (!handle->running)
 	{
@@ -369,7 +408,7 @@ dlock_keepalive_start(dlock_handle *handle, dlock_error *err)
 		pthread_sigmask(SIG_SETMASK, &all, &before);
 		failed = pthread_create(&handle->thread, NULL, keeper_main, handle);
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
-		handle->running = failed == 0;
+		__atomic_store_n(&handle->running, failed == 0, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&handle->mutex);
 	if (failed)
@@ -406,10 +445,6 @@ dlock_keepalive_stop_later(dlock_handle *handle)
 bool
 dlock_in_callback(dlock_handle *handle)
 {
-	bool		in_callback;
-
-	pthread_mutex_lock(&handle->mutex);
-	in_callback = handle->running && pthread_equal(handle->thread, pthread_self());
-	pthread_mutex_unlock(&handle->mutex);
-	return in_callback;
+	return __atomic_load_n(&handle->running, __ATOMIC_ACQUIRE) &&
+		pthread_equal(handle->thread, pthread_self());
 }

@@ -40,15 +40,25 @@ dlock_read(dlock_handle *handle, const char *sql, int64_t timeout_ms,
 	return status;
 }
 
-/* The same about one key, which is the first parameter. */
+/*
+ * The same about one key, which is the first parameter.  All but a check may wait
+ * for its row, and have lock_timeout as their last one.
+ */
 static dlock_status
-ask_about_key(dlock_handle *handle, DlockCall *call, const char *sql, int nparams,
-			  const char **params, int64_t timeout_ms, dlock_error *err)
+ask_about_key(dlock_handle *handle, DlockCall *call, DlockKind kind, const char *sql,
+			  int nparams, const char **params, int64_t timeout_ms, dlock_error *err)
 {
+	dlock_status status = dlock_may_ask(handle, err);
+
 	memset(call, 0, sizeof(*call));
 	if (params[0] == NULL)
 		return dlock_fail(err, DLOCK_INVALID, "key must not be null");
-	return ask(handle, call, sql, nparams, params, timeout_ms, err);
+	if (status != DLOCK_OK)
+		return status;
+	dlock_call_init(call, sql, nparams, params, dlock_timeout(handle, timeout_ms));
+	call->kind = kind;
+	call->row_param = kind == DLOCK_CHECKS ? 0 : nparams;
+	return dlock_call(handle, call, err);
 }
 
 /* A number as a parameter; 0 stands for null. */
@@ -367,6 +377,7 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 		made[i].waited_ms = dlock_reply_int(reply, row, 8);
 		made[i].slots = dlock_reply_slots(reply, row, 9);
 		made[i].hidden = dlock_reply_bool(reply, row, 10);
+		made[i].ticket = dlock_reply_int(reply, row, 11);
 	}
 	dlock_reply_free(call.reply);
 	if (!ok)
@@ -391,6 +402,8 @@ watch_until(dlock_handle *handle, const char *key, int64_t *version,
 	const char *params[3];
 	dlock_status status;
 
+	int64_t		ready_at = 0;
+
 	params[0] = key;
 	params[1] = number_param(*version, text, sizeof(text));
 	for (;;)
@@ -402,9 +415,12 @@ watch_until(dlock_handle *handle, const char *key, int64_t *version,
 		call.wait_param = 3;
 		call.wait_until = dlock_min(wait_until, dlock_now() + DLOCK_WATCH_SLICE_MS);
 		call.until = dlock_later(wait_until, handle->timeout_ms);
+		call.ready_at = dlock_min(ready_at, wait_until);
 		status = dlock_call(handle, &call, err);
 		if (status != DLOCK_OK)
 			return status;
+		if (call.polled)
+			ready_at = dlock_now() + DLOCK_POLL_MS;
 		now_version = dlock_reply_int(call.reply, 0, 0);
 		dlock_reply_free(call.reply);
 		if (now_version != *version)
@@ -488,7 +504,8 @@ dlock_check_key(dlock_handle *handle, const char *key, int64_t version,
 	DlockCall	call;
 	char		text[24];
 	const char *params[] = {key, number_param(version, text, sizeof(text)), owner};
-	dlock_status status = ask_about_key(handle, &call, dlock_sql_check, 3, params, timeout_ms, err);
+	dlock_status status = ask_about_key(handle, &call, DLOCK_CHECKS, dlock_sql_check, 3,
+										params, timeout_ms, err);
 
 	if (status == DLOCK_OK)
 		status = dlock_checked(dlock_reply_get(call.reply, 0, 0));
@@ -504,7 +521,7 @@ dlock_refresh_key(dlock_handle *handle, const char *key, int64_t version,
 	DlockCall	call;
 	char		text[24];
 	char		ttl[32];
-	const char *params[] = {key, number_param(version, text, sizeof(text)), owner, NULL};
+	const char *params[] = {key, number_param(version, text, sizeof(text)), owner, NULL, NULL};
 	dlock_status status;
 
 	if (ttl_ms < 0)
@@ -512,7 +529,8 @@ dlock_refresh_key(dlock_handle *handle, const char *key, int64_t version,
 	snprintf(ttl, sizeof(ttl), "%lld ms", (long long) ttl_ms);
 	if (ttl_ms > 0)
 		params[3] = ttl;
-	status = ask_about_key(handle, &call, dlock_sql_refresh_key, 4, params, timeout_ms, err);
+	status = ask_about_key(handle, &call, DLOCK_OTHER, dlock_sql_refresh_key, 5, params,
+						   timeout_ms, err);
 	if (status == DLOCK_OK && dlock_reply_get(call.reply, 0, 0) == NULL)
 		status = dlock_fail(err, DLOCK_LOST, "lock \"%s\" is not held by that version or owner", key);
 	if (status == DLOCK_OK && expires_at_ms != NULL)
@@ -527,9 +545,10 @@ dlock_release_key(dlock_handle *handle, const char *key, int64_t version,
 {
 	DlockCall	call;
 	char		text[24];
-	const char *params[] = {key, number_param(version, text, sizeof(text)), owner};
+	const char *params[] = {key, number_param(version, text, sizeof(text)), owner, NULL};
 	const char *answer;
-	dlock_status status = ask_about_key(handle, &call, dlock_sql_release, 3, params, timeout_ms, err);
+	dlock_status status = ask_about_key(handle, &call, DLOCK_RELEASES, dlock_sql_release, 4,
+										params, timeout_ms, err);
 
 	if (status == DLOCK_OK)
 	{
@@ -553,10 +572,11 @@ dlock_force_release(dlock_handle *handle, const char *key, int64_t version,
 {
 	DlockCall	call;
 	char		text[24];
-	const char *params[] = {key, reason, number_param(version, text, sizeof(text))};
+	const char *params[] = {key, reason, number_param(version, text, sizeof(text)), NULL};
 	dlock_status status;
 
-	status = ask_about_key(handle, &call, dlock_sql_force_release, 3, params, timeout_ms, err);
+	status = ask_about_key(handle, &call, DLOCK_OTHER, dlock_sql_force_release, 4, params,
+						   timeout_ms, err);
 	if (status == DLOCK_OK && dlock_reply_get(call.reply, 0, 0) == NULL)
 		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" is %s", key,
 							version == 0 ? "free" : "not held by that version");

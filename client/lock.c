@@ -18,6 +18,7 @@
 #include "roster.h"
 #include "sql.h"
 #include "util.h"
+#include "wait.h"
 
 static dlock_status
 ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
@@ -25,7 +26,7 @@ ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
 {
 	char		version[24];
 	char		ttl[32];
-	const char *params[4];
+	const char *params[5];
 
 	snprintf(version, sizeof(version), "%lld", (long long) lock->version);
 	snprintf(ttl, sizeof(ttl), "%lld ms", (long long) ttl_ms);
@@ -33,7 +34,9 @@ ask_refresh(const dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms,
 	params[1] = version;
 	params[2] = lock->owner;
 	params[3] = ttl_ms > 0 ? ttl : NULL;
-	dlock_call_init(call, dlock_sql_refresh, 4, params, timeout_ms);
+	dlock_call_init(call, dlock_sql_refresh, 5, params, timeout_ms);
+	call->kind = DLOCK_REFRESHES;
+	call->row_param = 5;
 	call->until = until;
 	return dlock_call(lock->handle, call, err);
 }
@@ -89,15 +92,14 @@ dlock_lock_stop(dlock_lock *lock, int64_t until, int64_t *deadline, bool *is_las
 	return status;
 }
 
-/* The server has answered its release. */
+/* The server has answered its release; the caller has the mutex. */
 dlock_status
 dlock_lock_released(dlock_lock *lock, const char *answer, bool in_doubt,
 					int64_t deadline, dlock_error *err)
 {
-	dlock_handle *handle = lock->handle;
-	DlockConn  *conn;
 	dlock_status status;
 
+	dlock_error_clear(err);
 	if (answer != NULL && strcmp(answer, "released") == 0)
 		status = DLOCK_OK;
 	else if (in_doubt && dlock_now() < deadline)
@@ -108,12 +110,10 @@ dlock_lock_released(dlock_lock *lock, const char *answer, bool in_doubt,
 	else
 		status = dlock_fail(err, DLOCK_NOT_HELD, "lock \"%s\" had expired", lock->key);
 
-	pthread_mutex_lock(&handle->mutex);
 	lock->hold = DLOCK_HOLD_RELEASED;
-	conn = lock->conn;
+	dlock_conn_free(lock->conn);
 	lock->conn = NULL;
-	pthread_mutex_unlock(&handle->mutex);
-	dlock_conn_free(conn);
+	dlock_wait_nudge(lock->handle);
 	return status;
 }
 
@@ -123,7 +123,7 @@ dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	dlock_handle *handle = lock != NULL ? lock->handle : NULL;
 	DlockCall	call;
 	char		version[24];
-	const char *params[3];
+	const char *params[4];
 	int64_t		until;
 	int64_t		deadline = 0;
 	bool		is_last;
@@ -141,13 +141,17 @@ dlock_release(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	params[0] = lock->key;
 	params[1] = version;
 	params[2] = lock->owner;
-	dlock_call_init(&call, dlock_sql_release, 3, params, timeout_ms);
+	dlock_call_init(&call, dlock_sql_release, 4, params, timeout_ms);
+	call.kind = DLOCK_RELEASES;
+	call.row_param = 4;
 	call.until = until;
 	status = dlock_call(handle, &call, err);
 	if (status != DLOCK_OK)
 		return status;
+	pthread_mutex_lock(&handle->mutex);
 	status = dlock_lock_released(lock, dlock_reply_get(call.reply, 0, 0), call.in_doubt,
 								 deadline, err);
+	pthread_mutex_unlock(&handle->mutex);
 	dlock_reply_free(call.reply);
 	return status;
 }
@@ -304,6 +308,7 @@ dlock_check(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
 	params[1] = version;
 	params[2] = lock->owner;
 	dlock_call_init(&call, dlock_sql_check, 3, params, dlock_timeout(handle, timeout_ms));
+	call.kind = DLOCK_CHECKS;
 	status = dlock_call(handle, &call, err);
 
 	pthread_mutex_lock(&handle->mutex);

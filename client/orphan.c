@@ -6,7 +6,8 @@
  * If an acquire ends without an answer, it may have been granted, and nobody
  * would release the lock before its TTL ends.  The renewal thread does so when
  * it has a connection.  It names the owner, which is unique to the request, so
- * it can release no other grant.
+ * it can release no other grant.  If the request may still be in the queue, it
+ * is withdrawn first.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,7 +27,7 @@
  */
 void
 dlock_orphans_add(dlock_handle *handle, const char *key, const char *owner,
-				  int64_t ttl_ms)
+				  int64_t ttl_ms, bool in_queue)
 {
 	DlockOrphan *orphan = calloc(1, sizeof(DlockOrphan));
 
@@ -36,6 +37,7 @@ dlock_orphans_add(dlock_handle *handle, const char *key, const char *owner,
 	orphan->owner = dlock_strdup(owner);
 	orphan->due = dlock_now();
 	orphan->pause = DLOCK_ORPHAN_PAUSE_MS;
+	orphan->in_queue = in_queue;
 	orphan->until = dlock_later(orphan->due, dlock_min(ttl_ms, DLOCK_ORPHAN_LAST_MS));
 	if (orphan->key == NULL || orphan->owner == NULL)
 	{
@@ -44,11 +46,9 @@ dlock_orphans_add(dlock_handle *handle, const char *key, const char *owner,
 		free(orphan);
 		return;
 	}
-	pthread_mutex_lock(&handle->mutex);
 	orphan->next = handle->orphans;
 	handle->orphans = orphan;
 	dlock_roster_wake(handle);
-	pthread_mutex_unlock(&handle->mutex);
 }
 
 /* It was released, or its TTL has ended. */
@@ -77,29 +77,22 @@ dlock_orphans_drop(dlock_handle *handle, int64_t now)
 
 /*
  * The same owner asks for the key again and wants to keep it, so do not release
- * it any more.  A release in flight might be executed after the new grant, so
- * wait for its end.  Returns false if the time is up.
+ * it any more.  Returns false if a release is in flight, which might be executed
+ * after the new grant: the caller waits for its end.
  */
 bool
-dlock_orphans_forget(dlock_handle *handle, const char *key, const char *owner,
-					 int64_t until)
+dlock_orphans_forget(dlock_handle *handle, const char *key, const char *owner)
 {
-	DlockOrphan **at;
-	bool		good = true;
+	DlockOrphan **at = &handle->orphans;
 
-	pthread_mutex_lock(&handle->mutex);
-	for (at = &handle->orphans; good && *at != NULL;)
+	while (*at != NULL)
 		if (strcmp((*at)->key, key) != 0 || strcmp((*at)->owner, owner) != 0)
 			at = &(*at)->next;
 		else if ((*at)->in_flight)
-		{
-			good = dlock_roster_wait(handle, until);
-			at = &handle->orphans;
-		}
+			return false;
 		else
 			drop(at);
-	pthread_mutex_unlock(&handle->mutex);
-	return good;
+	return true;
 }
 
 /*
@@ -143,13 +136,15 @@ dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now)
 {
 	PQExpBufferData keys;
 	PQExpBufferData owners;
-	const char *params[2];
+	PQExpBufferData queued;
+	const char *params[3];
 	bool		good;
 	bool		sent = false;
 	int			n = 0;
 
 	initPQExpBuffer(&keys);
 	initPQExpBuffer(&owners);
+	initPQExpBuffer(&queued);
 	for (DlockOrphan *orphan = handle->orphans; orphan != NULL && n < DLOCK_MAX_BATCH;
 		 orphan = orphan->next)
 	{
@@ -157,17 +152,21 @@ dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now)
 			continue;
 		dlock_array_text(&keys, orphan->key);
 		dlock_array_text(&owners, orphan->owner);
+		dlock_array_text(&queued, orphan->in_queue ? "t" : "f");
 		orphan->in_flight = true;
 		n++;
 	}
 	good = dlock_array_end(&keys);
 	good = dlock_array_end(&owners) && good;
+	good = dlock_array_end(&queued) && good;
 	params[0] = keys.data;
 	params[1] = owners.data;
+	params[2] = queued.data;
 	if (n > 0 && good)
-		sent = dlock_conn_send(conn, dlock_sql_orphans, 2, params);
+		sent = dlock_conn_send(conn, dlock_sql_orphans, 3, params);
 	termPQExpBuffer(&keys);
 	termPQExpBuffer(&owners);
+	termPQExpBuffer(&queued);
 	if (n > 0 && !sent)
 		dlock_orphans_landed(handle, NULL, now);
 	return sent;

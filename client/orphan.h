@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * orphan.h
- *	  Grants that nobody knows of.  All but the first two need the mutex.
+ *	  Grants that nobody knows of.  All need the mutex.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,13 +19,15 @@ typedef struct DlockOrphan
 	int64_t		until;			/* by then it has ended by itself */
 	int64_t		due;			/* next try to release it */
 	int64_t		pause;
+	bool		in_queue;		/* its ticket may still wait */
 	bool		in_flight;
 } DlockOrphan;
 
 extern void dlock_orphans_add(dlock_handle *handle, const char *key,
-							  const char *owner, int64_t ttl_ms);
+							  const char *owner, int64_t ttl_ms,
+							  bool in_queue);
 extern bool dlock_orphans_forget(dlock_handle *handle, const char *key,
-								 const char *owner, int64_t until);
+								 const char *owner);
 extern bool dlock_orphans_send(dlock_handle *handle, DlockConn *conn, int64_t now);
 extern void dlock_orphans_landed(dlock_handle *handle, const DlockReply *reply,
 								 int64_t now);

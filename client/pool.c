@@ -1,16 +1,21 @@
 /*-------------------------------------------------------------------------
  *
  * pool.c
- *	  The connections of a handle that are not in use.
+ *	  The connections of a handle: how many there are, and those that are not
+ *	  in use.
  *
- * A connection is used by one thread at a time.  One that is not in use stays
- * here for the next call, or for the renewal thread, which looks here before it
- * opens one.  So a handle with one lock needs only one connection, even if the
- * server has no other left: the renewal thread lends its connection to a call
- * that finds none here, if
+ * A connection is used by one thread at a time.  There are at most
+ * max_connections: one for flights, one for the renewal thread, and the rest for
+ * calls that need one of their own ("spare").  So neither of the first two ever
+ * has to wait for one.  Those of session locks do not count.
+ *
+ * A connection that is not in use stays here for the next flight, or for the
+ * renewal thread, which looks here before it opens one.  So a handle with one
+ * lock needs only one connection, even if the server has no other left: the
+ * renewal thread lends its connection to a flight that finds none here, if
  *
  *	  it has nothing to renew, as when the last lock is released, or
- *	  the server accepts no more connections, and the call is a short one.
+ *	  the server accepts no more connections.
  *
  * A connection that listens must be read, so it is returned to the renewal
  * thread and not to the pool.
@@ -53,33 +58,58 @@ borrow(dlock_handle *handle, int64_t until)
 	handle->wanted--;
 }
 
+/* One more.  NULL: no memory. */
+DlockConn  *
+dlock_pool_new(dlock_handle *handle)
+{
+	DlockConn  *conn = dlock_conn_new(handle->target);
+
+	if (conn != NULL)
+		handle->nconns++;
+	return conn;
+}
+
+/* Close it.  NULL is allowed. */
+void
+dlock_pool_drop(dlock_handle *handle, DlockConn *conn)
+{
+	if (conn != NULL)
+		handle->nconns--;
+	dlock_conn_free(conn);
+}
+
 /* One that is ready, or a new one; NULL: no memory. */
 DlockConn  *
 dlock_pool_take(dlock_handle *handle, bool may_borrow, int64_t until)
 {
-	DlockConn  *conn = NULL;
-
-	pthread_mutex_lock(&handle->mutex);
-	if (may_borrow && handle->nidle == 0 && !has_active_lock(handle))
+	/* what is being returned to the renewal thread counts, too */
+	if (handle->nidle == 0 &&
+		((may_borrow && !has_active_lock(handle)) || handle->nconns >= handle->max_connections))
 		borrow(handle, until);
-	if (handle->nidle > 0)
-		conn = handle->idle[--handle->nidle];
-	pthread_mutex_unlock(&handle->mutex);
-	return conn != NULL ? conn : dlock_conn_new(handle->target);
+	return handle->nidle > 0 ? handle->idle[--handle->nidle] : dlock_pool_new(handle);
 }
 
 /* The server is full: one that is open, or NULL. */
 DlockConn  *
 dlock_pool_take_open(dlock_handle *handle, bool may_borrow, int64_t until)
 {
-	DlockConn  *conn = NULL;
-
-	pthread_mutex_lock(&handle->mutex);
 	if (may_borrow && handle->nidle == 0)
 		borrow(handle, until);
-	if (handle->nidle > 0)
-		conn = handle->idle[--handle->nidle];
-	pthread_mutex_unlock(&handle->mutex);
+	return handle->nidle > 0 ? handle->idle[--handle->nidle] : NULL;
+}
+
+/* One beside those for flights and renewals; NULL: there is none. */
+DlockConn  *
+dlock_pool_spare(dlock_handle *handle, bool may_borrow, int64_t until)
+{
+	DlockConn  *conn;
+
+	if (handle->nspare >= handle->max_connections - DLOCK_MIN_CONNECTIONS)
+		return NULL;
+	handle->nspare++;
+	conn = dlock_pool_take(handle, may_borrow, until);
+	if (conn == NULL)
+		handle->nspare--;
 	return conn;
 }
 
@@ -87,26 +117,31 @@ dlock_pool_take_open(dlock_handle *handle, bool may_borrow, int64_t until)
 void
 dlock_pool_give(dlock_handle *handle, DlockConn *conn)
 {
-	if (conn != NULL && dlock_conn_state(conn) == DLOCK_CONN_READY)
+	if (dlock_conn_state(conn) == DLOCK_CONN_READY)
 	{
-		pthread_mutex_lock(&handle->mutex);
 		if (dlock_conn_listens(conn))
 		{
 			if (handle->returned == NULL)
 			{
 				handle->returned = conn;
-				conn = NULL;
 				dlock_roster_wake(handle);
+				return;
 			}
 		}
 		else if (handle->nidle < DLOCK_POOL_SIZE)
 		{
 			handle->idle[handle->nidle++] = conn;
-			conn = NULL;
+			return;
 		}
-		pthread_mutex_unlock(&handle->mutex);
 	}
-	dlock_conn_free(conn);
+	dlock_pool_drop(handle, conn);
+}
+
+void
+dlock_pool_give_spare(dlock_handle *handle, DlockConn *conn)
+{
+	handle->nspare--;
+	dlock_pool_give(handle, conn);
 }
 
 void

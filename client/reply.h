@@ -11,11 +11,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The result of a statement that did not fail. */
+/*
+ * The result of a statement that did not fail, or the row of it that answers one
+ * of several calls.
+ */
 typedef struct DlockReply
 {
-	struct pg_result *result;	/* a PGresult */
+	struct DlockRows *rows;
+	int			row;			/* the only one, or -1: all are ours */
+	int			column;			/* the first one */
 } DlockReply;
+
+struct pg_result;				/* a PGresult */
+
+extern DlockReply *dlock_reply_make(struct pg_result *result);
+extern DlockReply *dlock_reply_row(const DlockReply *reply, int row, int column);
 
 extern int	dlock_reply_rows(const DlockReply *reply);
 extern const char *dlock_reply_get(const DlockReply *reply, int row, int column);

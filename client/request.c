@@ -98,10 +98,10 @@ refresh(dlock_lock **locks, size_t n, int64_t timeout_ms, int64_t until,
 	good = dlock_arrays_params(&arrays, params);
 	good = dlock_array_end(&renew) && good;
 	params[3] = renew.data;
-	params[4] = "0";
 	if (good)
 	{
 		dlock_call_init(&call, dlock_sql_renew, 5, params, timeout_ms);
+		call.row_param = 5;
 		call.until = until;
 		status = dlock_call(handle, &call, err);
 	}
@@ -175,9 +175,11 @@ abandon(dlock_handle *handle, const DlockRequest *request)
 {
 	int64_t		ttl_ms = request->locks[0]->ttl_ms;
 
+	pthread_mutex_lock(&handle->mutex);
 	for (size_t i = 0; i < request->n; i++)
 		dlock_orphans_add(handle, request->locks[i]->key, request->locks[i]->owner,
-						  ttl_ms > 0 ? ttl_ms : handle->ttl_ms);
+						  ttl_ms > 0 ? ttl_ms : handle->ttl_ms, false);
+	pthread_mutex_unlock(&handle->mutex);
 }
 
 static dlock_status
@@ -207,22 +209,27 @@ static dlock_status
 forget_orphans(dlock_handle *handle, const DlockRequest *request, int64_t until,
 			   dlock_error *err)
 {
-	for (size_t i = 0; i < request->n && request->options->owner != NULL; i++)
-	{
-		const dlock_lock *lock = request->locks[i];
+	bool		in_time = true;
+	size_t		i = 0;
 
-		if (!dlock_orphans_forget(handle, lock->key, lock->owner, until))
-			return dlock_fail(err, DLOCK_TIMEOUT,
-							  "the server did not answer an earlier release of lock \"%s\"",
-							  lock->key);
-	}
+	pthread_mutex_lock(&handle->mutex);
+	while (in_time && i < request->n && request->options->owner != NULL)
+		if (dlock_orphans_forget(handle, request->locks[i]->key, request->locks[i]->owner))
+			i++;
+		else
+			in_time = dlock_roster_wait(handle, until);
+	pthread_mutex_unlock(&handle->mutex);
+	if (!in_time)
+		return dlock_fail(err, DLOCK_TIMEOUT,
+						  "the server did not answer an earlier release of lock \"%s\"",
+						  request->locks[i]->key);
 	return DLOCK_OK;
 }
 
 /* One statement, and its confirmation. */
 static dlock_status
-ask(dlock_handle *handle, DlockRequest *request, int64_t until, bool *in_doubt,
-	dlock_error *err)
+ask(dlock_handle *handle, DlockRequest *request, int64_t until, int64_t *ready_at,
+	bool *in_doubt, dlock_error *err)
 {
 	const dlock_options *options = request->options;
 	int64_t		timeout_ms = dlock_timeout(handle, options->timeout_ms);
@@ -230,7 +237,9 @@ ask(dlock_handle *handle, DlockRequest *request, int64_t until, bool *in_doubt,
 	dlock_status status;
 
 	dlock_call_init(&call, request->sql, request->nparams, request->params, timeout_ms);
+	call.kind = request->kind;
 	call.until = until;
+	call.ready_at = dlock_min(*ready_at, request->wait_until);
 	call.ttl_param = 2;
 	call.ttl_ms = &request->locks[0]->ttl_ms;
 	call.ttl_least = options->at_least_ms;
@@ -246,7 +255,12 @@ ask(dlock_handle *handle, DlockRequest *request, int64_t until, bool *in_doubt,
 	if (status != DLOCK_OK)
 		return status;
 	if (!take_versions(request, call.reply))
+	{
 		status = busy(request, err);
+		/* the server did not wait, so we do */
+		*ready_at = call.polled && call.sent_at < request->wait_until ?
+			call.sent_at + DLOCK_POLL_MS : 0;
+	}
 	dlock_reply_free(call.reply);
 	if (status != DLOCK_OK)
 		return status;
@@ -268,14 +282,16 @@ dlock_request(dlock_handle *handle, DlockRequest *request, dlock_error *err)
 									dlock_timeout(handle, request->options->timeout_ms));
 	dlock_status status = forget_orphans(handle, request, until, err);
 	bool		in_doubt = false;
+	int64_t		ready_at = 0;
 
 	if (status != DLOCK_OK)
 		return status;
 
 	/* if it was granted and lost, try again in the time that is left */
 	do
-		status = ask(handle, request, until, &in_doubt, err);
-	while (status == DLOCK_LOST && dlock_now() < until);
+		status = ask(handle, request, until, &ready_at, &in_doubt, err);
+	while ((status == DLOCK_LOST && dlock_now() < until) ||
+		   (status == DLOCK_BUSY && ready_at > 0));
 
 	/* if it is busy, the holder may be our own first try, which got no answer */
 	if (status != DLOCK_OK && in_doubt)

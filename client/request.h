@@ -25,6 +25,7 @@ typedef struct DlockRequest
 	const char *sql;
 	int			nparams;
 	const char **params;
+	DlockKind	kind;			/* of the statement */
 	bool		several;
 } DlockRequest;
 

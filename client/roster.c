@@ -37,7 +37,9 @@ dlock_roster_add(dlock_lock *lock)
 	if (lock->next != NULL)
 		lock->next->prev = lock;
 	handle->locks = lock;
-	dlock_roster_wake(handle);
+	/* nothing of it is due before */
+	if (lock->connect_at < handle->sleeps_until)
+		dlock_roster_wake(handle);
 }
 
 void

@@ -119,13 +119,25 @@ const char	dlock_sql_try_all[] = ACQUIRE_ALL("'0'");
 const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("8"));
 
 /*
- * One grant: key, version, owner, and for a refresh its TTL
+ * One grant: key, version, owner, and for a refresh its TTL.
+ *
+ * What waits for a row that an open transaction is using has lock_timeout as its
+ * last parameter, for the transaction of this statement.  Arguments are computed
+ * before the function is called.
  */
-#define NAMED "key => $1" TEXT ", version => $2" INT8 ", owner => $3" TEXT
+#define LIMITED(n, x) \
+"CASE WHEN pg_catalog.set_config('lock_timeout', $" n TEXT ", true) IS NOT NULL THEN " x " END"
 
-#define REFRESH "@.dlock_refresh(" NAMED ", ttl => $4" INTERVAL ", value => NULL" TEXT ")"
+#define GRANT ", version => $2" INT8 ", owner => $3" TEXT
 
-const char	dlock_sql_release[] = "SELECT @.dlock_release(" NAMED ")";
+#define NAMED "key => $1" TEXT GRANT
+
+#define REFRESH \
+"@.dlock_refresh(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL ", value => NULL" TEXT ")"
+
+const char	dlock_sql_release[] =
+"SELECT @.dlock_release(key => " LIMITED("4", "$1" TEXT) GRANT ")";
+
 const char	dlock_sql_check[] = "SELECT @.dlock_check(" NAMED ")";
 
 /* the new expiry */
@@ -140,9 +152,9 @@ const char	dlock_sql_adopt[] =
 const char	dlock_sql_refresh[] =
 "SELECT " REFRESH " IS NOT NULL, @.dlock_check(" NAMED ")";
 
-/* key, reason, version */
+/* key, reason, version, lock_timeout */
 const char	dlock_sql_force_release[] =
-"SELECT @.dlock_force_release(key => $1" TEXT ", reason => $2" TEXT ", version => $3" INT8 ")";
+"SELECT @.dlock_force_release(key => " LIMITED("4", "$1" TEXT) ", reason => $2" TEXT ", version => $3" INT8 ")";
 
 /*
  * Several grants: keys, versions, owners.  The version alone names a grant, but
@@ -151,9 +163,116 @@ const char	dlock_sql_force_release[] =
 #define GRANTS \
 "pg_catalog.unnest($1" TEXT "[]), pg_catalog.unnest($2" INT8 "[]), pg_catalog.unnest($3" TEXT "[])"
 
-const char	dlock_sql_release_all[] =
-"SELECT u.i, @.dlock_release(key => u.k, version => u.v, owner => u.o)"
-" FROM ROWS FROM (" GRANTS ") WITH ORDINALITY AS u(k, v, o, i)";
+#define LIMIT(n) \
+"(SELECT pg_catalog.set_config('lock_timeout', $" n TEXT ", true) OFFSET 0) AS l(t)"
+
+#define EACH_RELEASED \
+"u.i, @.dlock_release(key => u.k, version => u.v, owner => u.o)"
+
+#define OF_GRANTS \
+" FROM " LIMIT("4") ", ROWS FROM (" GRANTS ") WITH ORDINALITY AS u(k, v, o, i) WHERE l.t IS NOT NULL"
+
+const char	dlock_sql_release_all[] = "SELECT " EACH_RELEASED OF_GRANTS;
+
+/*
+ * Tickets.  Enqueue: as for an acquire, but with the wait in the place of the
+ * session.
+ */
+const char	dlock_sql_enqueue[] =
+"SELECT @.dlock_enqueue(key => $1" TEXT ", ttl => $2" INTERVAL ", owner => $3" TEXT ", value => $4" TEXT
+", priority => $5" INT4 ", wait => $6" INTERVAL ", slots => $7" INT4 ", cleanup => $8" INTERVAL
+", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL ")";
+
+/*
+ * Key, ticket, owner, TTL, lock_timeout.  What has become of the ticket, null if
+ * it is not known; if it was granted, the version, and whether that could be
+ * refreshed.
+ */
+#define CLAIM(key, ticket, owner, ttl) \
+"s.state, s.version" TEXT ", CASE WHEN s.state" EQUALS "'granted'" TEXT " THEN (@.dlock_refresh(key => " key \
+", version => s.version, ttl => " ttl ", owner => " owner ", value => NULL" TEXT ") IS NOT NULL)" TEXT " END"
+
+const char	dlock_sql_claim[] =
+"SELECT " CLAIM(LIMITED("5", "$1" TEXT), "$2" INT8, "$3" TEXT, "$4" INTERVAL)
+" FROM (SELECT 1) AS one LEFT JOIN LATERAL @.dlock_ticket(ticket => $2" INT8 ") AS s ON true";
+
+const char	dlock_sql_dequeue[] = "SELECT @.dlock_dequeue(ticket => $1" INT8 ")";
+
+/* tickets; returns those that do not wait any more */
+const char	dlock_sql_tickets[] =
+"SELECT u.t FROM pg_catalog.unnest($1" INT8 "[]) AS u(t)"
+" LEFT JOIN LATERAL @.dlock_ticket(ticket => u.t) AS s ON true"
+" WHERE s.state IS NULL OR s.state OPERATOR(pg_catalog.<>) 'waiting'" TEXT;
+
+/*
+ * Calls that go together (batch.c).  A function is called for each row; whether
+ * the rows are those of one call or of several makes no difference to the server.
+ */
+#define UNNEST(n, type) "pg_catalog.unnest($" n type "[])"
+
+#define NO_TEXT ", NULL" TEXT
+
+#define EACH_TRIED(more) \
+"u.i, @.dlock_acquire(key => u.k, ttl => u.t, owner => u.o, wait => '0'" INTERVAL more ")" TEXT \
+NO_TEXT NO_TEXT
+
+const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
+	[DLOCK_DEQUEUES] = {
+		"u.i, @.dlock_dequeue(ticket => u.t)" TEXT NO_TEXT NO_TEXT
+		" FROM ROWS FROM (" UNNEST("1", INT8) ") WITH ORDINALITY AS u(t, i)",
+		1, 0
+	},
+	[DLOCK_RELEASES] = {EACH_RELEASED NO_TEXT NO_TEXT OF_GRANTS, 3, 1},
+	[DLOCK_REFRESHES] = {
+		"u.i, (@.dlock_refresh(key => u.k, version => u.v, ttl => u.t, owner => u.o, value => NULL" TEXT ")"
+		" IS NOT NULL)" TEXT ", @.dlock_check(key => u.k, version => u.v, owner => u.o)" NO_TEXT
+		" FROM " LIMIT("5") ", ROWS FROM (" GRANTS ", " UNNEST("4", INTERVAL) ")"
+		" WITH ORDINALITY AS u(k, v, o, t, i) WHERE l.t IS NOT NULL",
+		4, 1
+	},
+	[DLOCK_CHECKS] = {
+		"u.i, @.dlock_check(key => u.k, version => u.v, owner => u.o)" NO_TEXT NO_TEXT
+		" FROM ROWS FROM (" GRANTS ") WITH ORDINALITY AS u(k, v, o, i)",
+		3, 0
+	},
+	/* of an acquire that has no more than that */
+	[DLOCK_TRIES_FOR_KEY] = {
+		EACH_TRIED(", value => NULL" TEXT ", priority => 0" INT4 ", session => false, slots => 1" INT4
+				   ", cleanup => '0'" INTERVAL ", force => false, at_least => '0'" INTERVAL
+				   ", delay => '0'" INTERVAL ", lazy => false")
+		" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT) ")"
+		" WITH ORDINALITY AS u(k, t, o, i)",
+		3, 0
+	},
+	[DLOCK_TRIES] = {
+		EACH_TRIED(", value => u.v, priority => u.p, session => u.c, slots => u.s"
+				   ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d, lazy => u.l")
+		" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT)
+		", " UNNEST("4", TEXT) ", " UNNEST("5", INT4) ", " UNNEST("6", BOOL) ", " UNNEST("7", INT4)
+		", " UNNEST("8", INTERVAL) ", " UNNEST("9", BOOL) ", " UNNEST("10", INTERVAL)
+		", " UNNEST("11", INTERVAL) ", " UNNEST("12", BOOL) ")"
+		" WITH ORDINALITY AS u(k, t, o, v, p, c, s, y, f, a, d, l, i)",
+		12, 0
+	},
+	[DLOCK_ENQUEUES] = {
+		"u.i, @.dlock_enqueue(key => u.k, ttl => u.t, owner => u.o, value => u.v, priority => u.p"
+		", wait => u.w, slots => u.s, cleanup => u.y, force => u.f, at_least => u.a, delay => u.d"
+		", lazy => u.l)" TEXT NO_TEXT NO_TEXT
+		" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT)
+		", " UNNEST("4", TEXT) ", " UNNEST("5", INT4) ", " UNNEST("6", INTERVAL) ", " UNNEST("7", INT4)
+		", " UNNEST("8", INTERVAL) ", " UNNEST("9", BOOL) ", " UNNEST("10", INTERVAL)
+		", " UNNEST("11", INTERVAL) ", " UNNEST("12", BOOL) ")"
+		" WITH ORDINALITY AS u(k, t, o, v, p, w, s, y, f, a, d, l, i)",
+		12, 0
+	},
+	[DLOCK_CLAIMS] = {
+		"u.i, " CLAIM("u.k", "u.n", "u.o", "u.t")
+		" FROM " LIMIT("5") ", ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", INT8) ", " UNNEST("3", TEXT)
+		", " UNNEST("4", INTERVAL) ") WITH ORDINALITY AS u(k, n, o, t, i)"
+		" LEFT JOIN LATERAL @.dlock_ticket(ticket => u.n) AS s ON true WHERE l.t IS NOT NULL",
+		4, 1
+	}
+};
 
 /*
  * Renewal: the grants, which of them to refresh, lock_timeout.
@@ -171,15 +290,21 @@ const char	dlock_sql_renew[] =
 " CASE WHEN u.r THEN @.dlock_refresh(key => u.k, version => u.v,"
 " ttl => NULL" INTERVAL ", owner => u.o, value => NULL" TEXT ") IS NOT NULL END AS refreshed,"
 " @.dlock_check(key => u.k, version => u.v, owner => u.o) AS state"
-" FROM (SELECT pg_catalog.set_config('lock_timeout', $5" TEXT ", true) OFFSET 0) AS s(t),"
+" FROM " LIMIT("5") ","
 " ROWS FROM (" GRANTS ", pg_catalog.unnest($4" BOOL "[]))"
 " WITH ORDINALITY AS u(k, v, o, r, i)"
-" WHERE s.t IS NOT NULL OFFSET 0) AS x";
+" WHERE l.t IS NOT NULL OFFSET 0) AS x";
 
-/* keys, owners */
+/*
+ * Keys, owners, whether the request may still be in the queue.  A request that was
+ * withdrawn was not granted.
+ */
 const char	dlock_sql_orphans[] =
-"SELECT @.dlock_release(key => u.k, version => NULL" INT8 ", owner => u.o)"
-" FROM ROWS FROM (pg_catalog.unnest($1" TEXT "[]), pg_catalog.unnest($2" TEXT "[])) AS u(k, o)";
+"SELECT CASE WHEN u.q AND EXISTS (SELECT FROM @.dlock_waiters w WHERE"
+" CASE WHEN w.ticket IS NOT NULL AND w.key" EQUALS "u.k AND w.owner" EQUALS "u.o"
+" THEN @.dlock_dequeue(ticket => w.ticket) END) THEN 'released'" TEXT
+" ELSE @.dlock_release(key => u.k, version => NULL" INT8 ", owner => u.o) END"
+" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", TEXT) ", " UNNEST("3", BOOL) ") AS u(k, o, q)";
 
 /*
  * Looking: fill_info() and dlock_list_waiters() in keys.c know the columns by
@@ -226,8 +351,9 @@ const char	dlock_sql_waiters[] =
 "SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "
 EPOCH_MS("w.since") ", " EPOCH_MS("w.until") ", "
 "GREATEST(" EPOCH_MS(NOW MINUS "w.since") ", 0" INT8 "), w.slots, " MAY_NOT_SEE("w.role")
+", w.ticket"
 " FROM @.dlock_waiters w WHERE $1" TEXT " IS NULL OR w.key" IS_LIKE "$1" TEXT
-" ORDER BY w.key COLLATE pg_catalog.\"C\", w.position NULLS LAST, w.since, w.pid LIMIT $2" INT8;
+" ORDER BY w.key COLLATE pg_catalog.\"C\", w.position NULLS LAST, w.since, w.pid, w.ticket LIMIT $2" INT8;
 
 /* key, version, timeout */
 const char	dlock_sql_watch[] =

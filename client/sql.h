@@ -8,6 +8,36 @@
 #ifndef DLOCK_SQL_H
 #define DLOCK_SQL_H
 
+/*
+ * How a call goes together with others of its kind.  text follows the word
+ * SELECT; it returns the number of the call, from 1, and three columns of text,
+ * the first of which are those of the statement for one call.  Its parameters
+ * are the first ones of that statement, as arrays.
+ */
+typedef struct DlockPart
+{
+	const char *text;
+	int			narrays;
+	int			is_limited;		/* one more parameter is lock_timeout */
+} DlockPart;
+
+/* The order in which they are executed. */
+typedef enum DlockKind
+{
+	DLOCK_DEQUEUES,
+	DLOCK_RELEASES,
+	DLOCK_REFRESHES,
+	DLOCK_CHECKS,
+	DLOCK_TRIES_FOR_KEY,
+	DLOCK_TRIES,
+	DLOCK_ENQUEUES,
+	DLOCK_CLAIMS,
+	DLOCK_KINDS,
+	DLOCK_OTHER = DLOCK_KINDS	/* always goes by itself */
+} DlockKind;
+
+extern const DlockPart dlock_sql_parts[DLOCK_KINDS];
+
 extern const char dlock_sql_lookup[];
 extern const char dlock_sql_probe[];
 extern const char dlock_sql_listen[];
@@ -24,6 +54,10 @@ extern const char dlock_sql_force_release[];
 extern const char dlock_sql_release_all[];
 extern const char dlock_sql_renew[];
 extern const char dlock_sql_orphans[];
+extern const char dlock_sql_enqueue[];
+extern const char dlock_sql_claim[];
+extern const char dlock_sql_dequeue[];
+extern const char dlock_sql_tickets[];
 extern const char dlock_sql_info[];
 extern const char dlock_sql_list[];
 extern const char dlock_sql_list_hot[];

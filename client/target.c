@@ -182,8 +182,9 @@ add_defaults(DlockTarget *target, const PQconninfoOption *given,
 	const char *timeout = option(given, "connect_timeout");
 
 	target->connect_ms = dlock_address_ms(ttl);
+	target->only_ms = dlock_max(target->connect_ms, options->timeout_ms);
 	if (timeout != NULL && atoi(timeout) > 0)
-		target->connect_ms = (int64_t) atoi(timeout) * 1000;
+		target->connect_ms = target->only_ms = (int64_t) atoi(timeout) * 1000;
 	return add_default(target, given, "target_session_attrs", "read-write") &&
 		add_default(target, given, "fallback_application_name",
 					options->application_name != NULL ?

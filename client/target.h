@@ -29,6 +29,7 @@ typedef struct DlockTarget
 	DlockHost  *hosts;
 	int			nhosts;
 	int64_t		connect_ms;		/* for one address */
+	int64_t		only_ms;		/* for the only one that there is */
 	int			preferred;		/* the host that accepted us last; atomic */
 	pthread_mutex_t mutex;
 	struct DlockConn *conns;	/* all connections; protected by mutex */

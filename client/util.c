@@ -87,12 +87,17 @@ dlock_jitter(int64_t about)
 bool
 dlock_random_owner(char *to)
 {
+	static const char digits[] = "0123456789abcdef";
 	unsigned char bytes[(DLOCK_OWNER_SIZE - 1) / 2];
 
 	if (!dlock_random_bytes(bytes, sizeof(bytes)))
 		return false;
 	for (size_t i = 0; i < sizeof(bytes); i++)
-		snprintf(to + 2 * i, 3, "%02x", bytes[i]);
+	{
+		*to++ = digits[bytes[i] >> 4];
+		*to++ = digits[bytes[i] & 15];
+	}
+	*to = '\0';
 	return true;
 }
 
@@ -189,6 +194,8 @@ dlock_status_name(dlock_status status)
 			return "server_error";
 		case DLOCK_NO_MEMORY:
 			return "no_memory";
+		case DLOCK_CANCELLED:
+			return "cancelled";
 	}
 	return "unknown";
 }

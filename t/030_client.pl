@@ -62,11 +62,11 @@ is($a->ask('free', 'k')->{status}, 'ok', 'freed');
 $lock = $a->ask('acquire', 'k', value => 'v1', ttl => 60000, priority => 3, cleanup => 1000);
 $b->send('acquire', 'k', wait => 60000, priority => 2);
 until_sql($node, "SELECT owner IS NOT NULL FROM dlock_waiters WHERE key = 'k'", 't', 'b waits');
-is($node->safe_psql('postgres', "SELECT backend_xmin FROM dlock_waiters JOIN pg_stat_activity USING (pid)"),
-	'', 'without a snapshot');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND backend_type = 'client backend'"),
+	'0', 'without a connection that waits');
 my $waiters = $a->ask('waiters', '%');
-is( join(' ', map { "$_=" . $waiters->{$_} } qw(status count first pid priority position watches since until)),
-	'status=ok count=1 first=k pid=1 priority=2 position=1 watches=0 since=1 until=1',
+is( join(' ', map { "$_=" . $waiters->{$_} } qw(status count first pid ticket priority position watches since until)),
+	'status=ok count=1 first=k pid=0 ticket=1 priority=2 position=1 watches=0 since=1 until=1',
 	'the queue');
 is($a->ask('waiters', 'other%')->{count}, 0, 'by pattern');
 is($a->ask('release', 'k')->{status}, 'ok', 'released');

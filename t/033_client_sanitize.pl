@@ -74,6 +74,21 @@ sub workout
 	is($a->ask('release', "s1 $what")->{status}, 'ok', "$what: one of them is released");
 	is($a->ask('acquire', "within $what", reentrant => 1)->{status}, 'ok', "$what: reentrant") foreach 1, 2;
 
+	# calls that go together, waits by ticket, calls that are started; closed while they are under way
+	is($a->ask('flights', 'own', threads => 64, count => 2, ttl => 60000)->{bad}, 0, "$what: 64 threads");
+	my $queue = $a->ask('queue', 'queue', threads => 16, count => 2, ttl => 60000, wait => 170000);
+	is("$queue->{bad} $queue->{counter}", '0 32', "$what: threads that wait for one key");
+	my $started = $a->ask('started', 'started', count => 50, ttl => 60000, wait => 170000, value => 'text');
+	is("$started->{bad} $started->{counter}", '0 50', "$what: calls that are started");
+	$b->ask('acquire', 'held', ttl => 600000);
+	is($a->ask('cancelled', 'held', count => 20, wait => -1, ttl => 60000)->{bad}, 0, "$what: cancelled");
+	is($a->ask('acquire', 'held', wait => 300)->{status}, 'busy', "$what: a wait that is over");
+	my $d = driver(conninfo($node), program => "$folder/driver", under => \@under);
+	is($d->ask('closed', 'held', count => 20, wait => -1, ttl => 60000)->{bad}, 0, "$what: closed while calls are under way");
+	is($d->finish, '', "$what: finds nothing");
+	$b->ask('release', 'held');
+	$b->ask('free', 'held');
+
 	# a handle that is closed in a callback, and one that a child closes
 	my $c = driver(undef, program => "$folder/driver", under => \@under);
 	is($c->ask('cycle', conninfo($node), key => "cycle $what", count => 10, hold => 60)->{status}, 'ok', "$what: short calls");

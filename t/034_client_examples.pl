@@ -74,6 +74,14 @@ is(scalar(keys %terms), 9, 'leader: three terms each');
 is(scalar(grep { keys %$_ == 1 } values %terms), 9, 'leader: one leader a term');
 
 #
+# event_loop
+#
+
+($code, $out) = example('event_loop', $conninfo, 5, 200);
+is($code, 0, 'event_loop: all requests come to their end');
+is($out, '200 served, 0 failed', 'event_loop: all of them are served');
+
+#
 # fenced_writer
 #
 
@@ -175,7 +183,7 @@ system_or_bail('make', '-s', '-C', "$folder/client", 'clean');
 system_or_bail('make', '-s', '-C', "$folder/client", 'install', 'prefix=/somewhere', "DESTDIR=$folder/root");
 my $root = "$folder/root/somewhere";
 is( join(' ', sort map { s,^\Q$root\E/,,r } glob "$root/include/* $root/lib/* $root/lib/pkgconfig/* $root/share/man/man3/*"),
-	'include/dlock.h lib/libdlock.a lib/libdlock.so lib/libdlock.so.1 lib/libdlock.so.1.0 lib/pkgconfig'
+	'include/dlock.h include/dlock_async.h lib/libdlock.a lib/libdlock.so lib/libdlock.so.1 lib/libdlock.so.1.0 lib/pkgconfig'
 	  . ' lib/pkgconfig/libdlock.pc share/man/man3/libdlock.3',
 	'what is installed');
 system_or_bail('make', '-s', '-C', "$folder/client", 'all', 'prefix=' . $root);
@@ -188,7 +196,7 @@ system_or_bail('make', '-s', '-C', "$folder/client", 'install', 'prefix=' . $roo
 	system_or_bail("cc -o $folder/leader $examples/leader.c $flags");
 	ok(run_log([ "$folder/leader", $conninfo, 'leader', 'linked', 1 ]), 'a program that is linked with the library');
 }
-ok(run_log([ client_dir() . '/test/symbols', "$root/lib/libdlock.so.1.0", client_dir() . '/libdlock.map', client_dir() . '/dlock.h' ]),
+ok(run_log([ client_dir() . '/test/symbols', "$root/lib/libdlock.so.1.0", client_dir() . '/libdlock.map', client_dir() . '/dlock.h', client_dir() . '/dlock_async.h' ]),
 	'the library exports what the header declares');
 
 $node->stop;

@@ -54,26 +54,26 @@ sub comes_back
 	return;
 }
 
+# Does a statement of it wait for a row for longer than any of them?
+sub waits_for_row
+{
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND clock_timestamp() - query_start > '1 s'")
+	  or die 'it does not wait';
+	return;
+}
+
 # A release that waits for a row which is in use.
 sub release_late
 {
-	my ($what, $client, $key) = @_;
+	my ($what, $client, $key, $beyond) = @_;
 	my $psql = session($node);
 	my $offset = -s $node->logfile;
 
 	ask($psql, 'BEGIN');
 	like(ask($psql, "SELECT dlock_force_release('$key', 'test')"), qr/^\d+$/, "$what: the row is in use");
 	$client->send('release', $key, timeout => 170000);
-	if ($what =~ /direct/)
-	{
-		$node->poll_query_until('postgres',
-			"SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND clock_timestamp() - query_start > '1 s'")
-		  or die 'it does not wait';
-	}
-	else
-	{
-		comes_back($key, $offset);
-	}
+	$beyond->($key, $offset);
 	ask($psql, 'ROLLBACK');
 	is($client->answer->{status}, 'ok', "$what: released after a long wait");
 	end_session($psql);
@@ -82,16 +82,16 @@ sub release_late
 
 sub tries
 {
-	my ($what, $conninfo, $beyond) = @_;
+	my ($what, $conninfo, $direct) = @_;
+	my $beyond = $direct ? \&waits_beyond : \&comes_back;
 	my $client = driver($conninfo);
 	my ($key, $offset);
 
-	# a wait is as long as it says
+	# a wait is as long as it says, because no statement waits
 	$key = "$what: wait";
 	is($holder->ask('acquire', $key, ttl => 600000)->{status}, 'ok', "$what: held");
-	$offset = -s $node->logfile;
 	$client->send('acquire', $key, wait => 170000);
-	$beyond->($key, $offset);
+	waits_beyond($key);
 	is($holder->ask('release', $key)->{status}, 'ok', "$what: released");
 	is($client->answer->{status}, 'ok', "$what: acquired after a long wait");
 	is($client->ask('release', $key)->{status}, 'ok', "$what: and released");
@@ -113,18 +113,18 @@ sub tries
 
 	# as is a row that is in use
 	is($client->ask('acquire', "$what: row", ttl => 600000)->{status}, 'ok', "$what: acquired");
-	release_late($what, $client, "$what: row");
+	release_late($what, $client, "$what: row", $direct ? \&waits_for_row : \&comes_back);
 
 	is($client->finish, '', 'nothing was printed');
 	return;
 }
 
-tries("direct, ${_}_timeout", conninfo($node, more => "user=app_$_"), \&waits_beyond) foreach sort keys %timeouts;
+tries("direct, ${_}_timeout", conninfo($node, more => "user=app_$_"), 1) foreach sort keys %timeouts;
 
-# one who means it is heard
+# one who means it is heard, where a statement waits
 my $client = driver(conninfo($node, more => 'user=app_both'));
 $holder->ask('acquire', 'cancel', ttl => 600000);
-$client->send('acquire', 'cancel', wait => 170000);
+$client->send('acquire', 'cancel', wait => 170000, session => 1);
 waits_beyond('cancel');
 $node->safe_psql('postgres', "SELECT pg_cancel_backend(pid) FROM dlock_waiters WHERE key = 'cancel'");
 my $answer = $client->answer;
@@ -150,10 +150,10 @@ foreach my $which (sort keys %timeouts)
 	my $bouncer = DlockBouncer->new(user => "app_$which", target => 'host=' . $node->host . ' port=' . $node->port);
 	my $through = 'host=' . $bouncer->folder . ' port=' . $bouncer->port . ' dbname=postgres user=x';
 
-	tries("PgBouncer, ${which}_timeout", $through, \&comes_back) if $which ne 'lock';
+	tries("PgBouncer, ${which}_timeout", $through, 0) if $which ne 'lock';
 	if ($which eq 'lock')
 	{
-		# in the queue it keeps its place; a row that is in use and a watch are asked for again
+		# in the queue it keeps its place; so it does for a row that is in use
 		my $waiter = driver($through);
 		$holder->ask('acquire', 'pooled', ttl => 600000);
 		$waiter->send('acquire', 'pooled', wait => 170000);
@@ -162,7 +162,7 @@ foreach my $which (sort keys %timeouts)
 		is($waiter->answer->{status}, 'ok', 'PgBouncer, lock_timeout: acquired after a long wait');
 		$holder->ask('acquire', 'refused', ttl => 600000, cleanup => 60000);
 		is($waiter->ask('acquire', 'refused', wait => 1500, priority => 1)->{status}, 'refused', 'PgBouncer, lock_timeout: refused is refused');
-		release_late('PgBouncer, lock_timeout', $waiter, 'pooled');
+		release_late('PgBouncer, lock_timeout', $waiter, 'pooled', \&waits_for_row);
 		is($waiter->finish, '', 'nothing was printed');
 	}
 	# the next client of that session finds it as it should be

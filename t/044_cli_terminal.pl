@@ -97,6 +97,24 @@ is(ended($t), 0, 'top --once');
 unlike($t->{out}, qr/\033\[\?1049h/, 'top --once: nothing is taken over');
 
 #
+# A person who waits is told so, and for whom
+#
+
+$node->safe_psql('postgres', "SELECT dlock_acquire('awaited', '10min', 'somebody')");
+$t = on_terminal([ 'exec', 'awaited', '--wait=forever', '--', 'echo', 'at last' ]);
+sees($t, qr/dlock: waiting for lock "awaited"\r?\n.*somebody/s, 'exec: it says that it waits, and for whom');
+$node->safe_psql('postgres', "SELECT dlock_release('awaited', owner => 'somebody')");
+is(ended($t), 0, 'exec: it has had its turn');
+like($t->{out}, qr/at last/, 'exec: and runs');
+$node->safe_psql('postgres', "SELECT dlock_acquire('awaited', '10min', 'somebody')");
+$t = on_terminal([ 'exec', 'awaited', '--wait=forever', '--quiet', '--', 'true' ]);
+$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters WHERE key = 'awaited' AND clock_timestamp() - since > '1 s'") or die 'it does not wait';
+type($t, "\cC");
+is(ended($t), 128 + 2, 'exec: Ctrl-C ends the wait');
+unlike($t->{out}, qr/waiting/, 'exec --quiet: without a word');
+is($node->safe_psql('postgres', "SELECT count(*) FROM dlock_waiters"), 0, 'exec: and it is not in the queue any more');
+
+#
 # exec gives the terminal to its command
 #
 

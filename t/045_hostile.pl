@@ -205,6 +205,16 @@ sub calls
 	$call->('ok', 'release_all', 'x,y,p,q');
 	$call->('ok', 'force_release', 'kind', version => $lock->{version}, reason => 'test');
 	$call->('ok', 'acquire', 'session', ttl => 600000, session => 1) if $place->{direct};
+
+	# calls that go together, tickets, and those that are withdrawn
+	is($call->('ok', 'flights', 'own', threads => 8, count => 3, ttl => 60000)->{bad}, 0, 'calls that go together');
+	is($call->('ok', 'queue', 'queue', threads => 8, count => 2, ttl => 60000, wait => 60000)->{counter}, 16, 'threads that wait');
+	is($call->('ok', 'started', 'started', count => 10, ttl => 60000, wait => 60000, value => 'text')->{counter}, 10, 'calls that are started');
+	$call->('ok', 'acquire', 'held', ttl => 600000);
+	is($call->('ok', 'cancelled', 'held', count => 5, ttl => 60000, wait => -1)->{bad}, 0, 'calls that are cancelled');
+	plain_poll($node, $place->{database}, "SELECT count(*) = 0 FROM $place->{schema}.dlock_waiters");
+	$call->('busy', 'acquire', 'held', wait => 100);
+	$call->('ok', 'release', 'held');
 	$driver->finish;
 
 	# what was granted without an answer, and is released for nobody knows of it
@@ -249,9 +259,9 @@ foreach my $case (
 my ($help) = (dlock('--help'))[1] =~ /^Commands:\n(.*?)\n\n/ms;
 is(join(' ', sort keys %commands), join(' ', sort $help =~ /^  (\S+)/mg), 'every command was run');
 
-my %local = map { $_ => 1 } qw(close event_name free info_free is_owner key left_ms lib_version list_free lost_reason
+my %local = map { $_ => 1 } qw(close event_name free handle_fd handle_process info_free is_owner key left_ms lib_version list_free lost_reason
   open open_options_init_size options_init_size owner reason_name slots status_name ttl_ms version waiters_free);
-my %named = (acquire_all => 'all', get_info => 'info', get_infos => 'infos', list_waiters => 'waiters');
+my %named = (acquire_all => 'all', acquire_start => 'started', release_start => 'started', op_cancel => 'cancelled', get_info => 'info', get_infos => 'infos', list_waiters => 'waiters');
 my @exported = slurp_file(client_dir() . '/libdlock.map') =~ /^\t\tdlock_(\w+);/mg;
 is(join(' ', grep { !$calls{ $named{$_} // $_ } } grep { !$local{$_} } @exported), '', 'every call was made');
 

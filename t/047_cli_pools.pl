@@ -1,6 +1,6 @@
 # Waiting through one pool of PgBouncer, and running the command through
-# another, as docs/client.md says: clients that wait take no connection from the
-# renewal of the command that runs.
+# another, by the same owner: clients that wait take no connection from the renewal
+# of the command that runs.
 
 use strict;
 use warnings FATAL => 'all';

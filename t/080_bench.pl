@@ -109,6 +109,16 @@ result('wait', 'handover', 'advisory', 2, 100, p50_us => 100);
 result('wait', 'handover', 'dlock', 2, 100, p50_us => 250);
 fact('wait', @$_) foreach [ waiter_kb_dlock => 1500 ], [ waiter_kb_advisory => 1400 ],
   [ shared_waiters_bytes => 500_000 ], [ shared_bytes => 2_000_000 ], [ max_connections => 200 ];
+foreach my $n (1, 64)
+{
+	result('threads', 'threads_durable', $_->[0], $n, $_->[1])
+	  foreach [ dlock => 10_000 ], [ handles => 2000 ], [ connections => 2500 ], [ redis_aof => 8000 ];
+	result('threads', 'threads_async', $_->[0], $n, $_->[1])
+	  foreach [ dlock => 20_000 ], [ handles => 4000 ], [ connections => 5000 ], [ redis => 40_000 ];
+}
+result('threads', 'tickets', 'keys', 10_000, 9000, p50_us => 400, p99_us => 900);
+result('threads', 'tickets', 'queue', 1000, 1000, p50_us => 700, p99_us => 1500);
+result('threads', 'tickets', 'session', 2, 2000, p50_us => 350, p99_us => 800);
 result('batch', 'batch', 'dlock_one', 1, 1000, acquire_us => 500);
 result('batch', 'batch', 'dlock_batch', 1, 20_000, acquire_us => 20_000);
 result('batch', 'batch', 'redis_aof_pipe', 1, 40_000, acquire_us => 10_000);
@@ -170,6 +180,9 @@ is_deeply(
 		'failed try on a hot key, 8 clients: 0.85x of SELECT 1' => '0.90x: reached',
 		"$waiting: 5x the grants/s of Redis, fsync always, retry 100 ms" => '5.00x: reached',
 		"$waiting: worst wait within 3x of the mean" => '3.00x: reached',
+		'64 threads on one handle of libdlock, durable: 5x of a handle for each thread' => '5.00x: reached',
+		'64 threads on one handle of libdlock, durable: 1.5x of Redis, fsync always, one by one' => '1.25x: not reached',
+		'release to grant, 1,000 tickets on one key, median: within 3x of a session that waits' => '2.00x: reached',
 		'batch of 1,000 keys: more grants/s than Redis pipelined, fsync always' => '0.50x: not reached',
 		'batch of 1,000 keys: 10x one by one' => '25.00x: reached',
 		'refresh of 10,000 leases in one statement: 10x one by one' => '9.99x: not reached',
@@ -191,6 +204,8 @@ like($out, qr/^Redis, fsync always, pipeline of 16 +20,000 \(0\.25x\)/m, 'a pipe
 like($out, qr/differ by 30 % of their median/, 'the spread of the rounds');
 like($out, qr/Errors: 0\. Locks left behind: 0\. The busiest load generator took 25 % of one core/, 'checks');
 like($out, qr/^an exclusive lock of dlock, with keys of its own +1,600 \(0\.50x\)$/m, 'readers beside an exclusive lock');
+like($out, qr/^libdlock, a handle for each thread +2,000 \(5\.00x\) +2,000 \(5\.00x\)$/m, 'threads of one process');
+like($out, qr/^1,000 tickets on one key +700 us +1,500 us +1,000 +two$/m, 'tickets');
 like($out, qr/^dlock, dlock_acquire_all +9,000 +1,200 us +1\.20x$/m, 'ten keys or none');
 like($out, qr/^dlock +1,600 +9,000 us +900 us +30 ms +150 +300 +0$/m, 'subsets: the last client, and the mean');
 like($out, qr/^dlock, a semaphore +1,000 +50 +0\.05$/m, 'a semaphore under an old snapshot');

@@ -116,6 +116,7 @@ exit_code(dlock_status status)
 		case DLOCK_SERVER_ERROR:
 			return EXIT_SERVER;
 		case DLOCK_NO_MEMORY:
+		case DLOCK_CANCELLED:
 			break;
 	}
 	return EXIT_INTERNAL;

@@ -349,7 +349,14 @@ json_waiter(Text *json, const dlock_waiter *waiter)
 {
 	json_open(json, NULL, '{');
 	json_string(json, "key", waiter->key);
-	json_number(json, "pid", waiter->pid);
+	if (waiter->pid != 0)
+		json_number(json, "pid", waiter->pid);
+	else
+		json_null(json, "pid");
+	if (waiter->ticket != 0)
+		json_number(json, "ticket", waiter->ticket);
+	else
+		json_null(json, "ticket");
 	json_string(json, "owner", waiter->owner);
 	json_bool(json, "hidden", waiter->hidden);
 	json_bool(json, "watches", waiter->watches);

@@ -2,11 +2,16 @@
  * hold.c
  *	  The locks of one command: one, or several that are all ours or none.
  *
- * They are acquired in a thread, so that a signal can end the wait.  The
- * library's call cannot be interrupted, and need not be: the process is about to
- * end, and its place in the queue ends with its connection.  But a lock must not
- * be granted at that moment and stay for its TTL.  So the request is released by
- * its owner, over another connection, before the process ends.
+ * A signal must be able to end the wait, so nothing here blocks the main loop.
+ * One lock is acquired by a call that the library does on its own, and which is
+ * cancelled by a signal: its place in the queue is withdrawn, and if it is granted
+ * at that moment, it is released.
+ *
+ * Several locks, and what we run under, have no such calls.  They are acquired in
+ * a thread.  After a signal the process is about to end, and its place in the queue
+ * ends with its connection.  But the locks must not be granted at that moment and
+ * stay for their TTL.  So the request is released by its owner, over another
+ * connection, before the process ends.
  *
  * Within the command of a "dlock exec" that holds the same key, that lock is
  * used.  The server confirms it by a refresh.  It is renewed here as well, so
@@ -20,6 +25,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct
 {
@@ -29,6 +35,7 @@ typedef struct
 	HoldMode	mode;
 	dlock_status status;
 	dlock_error err;
+	int			single;			/* the lock that is left to be acquired, or -1 */
 	atomic_bool done;
 } Attempt;
 
@@ -90,19 +97,7 @@ borrow(Attempt *attempt, int i)
 	return status;
 }
 
-static dlock_status
-acquire_one(Attempt *attempt, int i)
-{
-	Hold	   *hold = attempt->hold;
-
-	if (attempt->mode == HOLD_CAMPAIGN)
-		return dlock_campaign(attempt->handle, hold->keys[i], attempt->options,
-							  &hold->locks[i], &attempt->err);
-	return dlock_acquire(attempt->handle, hold->keys[i], attempt->options,
-						 &hold->locks[i], &attempt->err);
-}
-
-/* Acquire those that are not ours yet. */
+/* Acquire those that are not ours yet, unless it is a single one. */
 static dlock_status
 acquire_rest(Attempt *attempt)
 {
@@ -121,7 +116,7 @@ acquire_rest(Attempt *attempt)
 			last = i;
 		}
 	if (n == 1)
-		status = acquire_one(attempt, last);
+		attempt->single = last;
 	else if (n > 1)
 	{
 		status = dlock_acquire_all(attempt->handle, keys, n, NULL, attempt->options,
@@ -174,26 +169,17 @@ take_back(Attempt *attempt, const Options *options)
 }
 
 /*
- * *signo is the signal that ended it, or 0.  After a signal the thread is still
- * running, so the caller must end the process.
+ * In a thread: what we run under, and several locks.  Returns the signal that
+ * ended it, or 0.  After a signal the thread is still running, so the caller must
+ * end the process.
  */
-dlock_status
-hold_acquire(Hold *hold, dlock_handle *handle, const Options *options,
-			 const dlock_options *lock_options, HoldMode mode, dlock_error *err,
-			 int *signo)
+static int
+acquire_in_thread(Attempt *attempt, const Options *options)
 {
-	Attempt    *attempt = allocate(sizeof(*attempt));
 	pthread_t	thread;
-	dlock_status status;
 
-	*signo = 0;
-	attempt->hold = hold;
-	attempt->handle = handle;
-	attempt->options = lock_options;
-	attempt->mode = mode;
 	if (pthread_create(&thread, NULL, attempt_main, attempt) != 0)
 	{
-		free(attempt);
 		error("could not start a thread");
 		exit(EXIT_INTERNAL);
 	}
@@ -203,12 +189,107 @@ hold_acquire(Hold *hold, dlock_handle *handle, const Options *options,
 
 		if (is_ending_signal(news))
 		{
-			*signo = news;
 			take_back(attempt, options);
-			return DLOCK_BUSY;
+			return news;
 		}
 	}
 	pthread_join(thread, NULL);
+	return 0;
+}
+
+static void
+on_done(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error *err,
+		void *arg)
+{
+	Attempt    *attempt = arg;
+
+	(void) op;
+	attempt->status = status;
+	attempt->err = *err;
+	attempt->hold->locks[attempt->single] = lock;
+	atomic_store(&attempt->done, true);
+}
+
+/* A person wants to know why nothing happens. */
+static void
+tell_wait(Attempt *attempt)
+{
+	const char *key = attempt->hold->keys[attempt->single];
+
+	notice("waiting for lock \"%s\"", key);
+	report_holders(attempt->handle, DLOCK_BUSY, &key, 1);
+}
+
+/* The single one.  Returns the signal that ended it, or 0. */
+static int
+acquire_single(Attempt *attempt)
+{
+	dlock_options options = *attempt->options;
+	int64_t		tell_at = isatty(STDERR_FILENO) ? dlock_now() + TELL_WAIT_MS : DLOCK_NEVER;
+	dlock_op   *op;
+	int			signo = 0;
+
+	if (attempt->mode == HOLD_CAMPAIGN)
+		options.wait_ms = -1;
+	attempt->status = dlock_acquire_start(attempt->handle, attempt->hold->keys[attempt->single],
+										  &options, on_done, attempt, &op, &attempt->err);
+	atomic_store(&attempt->done, attempt->status != DLOCK_OK);
+	news_add_input(dlock_handle_fd(attempt->handle));
+	while (!atomic_load(&attempt->done))
+	{
+		int			news = news_wait(tell_at);
+
+		if (is_ending_signal(news))
+		{
+			/* a second one ends us at once */
+			end_by_signals();
+			signo = news;
+			dlock_op_cancel(op);
+		}
+		if (news == NEWS_NONE)
+		{
+			tell_at = DLOCK_NEVER;
+			tell_wait(attempt);
+		}
+		dlock_handle_process(attempt->handle);
+	}
+	news_add_input(-1);
+	if (signo != 0)
+	{
+		if (attempt->status == DLOCK_OK)
+			hold_release(attempt->hold, GOODBYE_MS, NULL);
+		/* this waits for the withdrawal */
+		dlock_close(attempt->handle);
+	}
+	return signo;
+}
+
+/*
+ * *signo is the signal that ended it, or 0.  After a signal the caller must end
+ * the process, and use nothing of these any more.
+ */
+dlock_status
+hold_acquire(Hold *hold, dlock_handle *handle, const Options *options,
+			 const dlock_options *lock_options, HoldMode mode, dlock_error *err,
+			 int *signo)
+{
+	Attempt    *attempt = allocate(sizeof(*attempt));
+	const char *owner;
+	dlock_status status;
+
+	*signo = 0;
+	attempt->hold = hold;
+	attempt->handle = handle;
+	attempt->options = lock_options;
+	attempt->mode = mode;
+	attempt->single = hold->count == 1 &&
+		(mode != HOLD_NESTED || inherited_version(hold->keys[0], &owner) == 0) ? 0 : -1;
+	if (attempt->single < 0)
+		*signo = acquire_in_thread(attempt, options);
+	if (*signo != 0)
+		return DLOCK_BUSY;
+	if (attempt->single >= 0 && attempt->status == DLOCK_OK)
+		*signo = acquire_single(attempt);
 	status = attempt->status;
 	*err = attempt->err;
 	free(attempt);

@@ -163,7 +163,10 @@ add_waiter(Table *table, const dlock_waiter *waiter)
 	}
 	else
 		table_cell(table, DIM, "forever");
-	table_number(table, PLAIN, waiter->pid);
+	if (waiter->pid != 0)
+		table_number(table, PLAIN, waiter->pid);
+	else
+		table_cell(table, DIM, "ticket");
 	table_cell(table, PLAIN, shown_text(waiter->owner, waiter->hidden));
 }
 

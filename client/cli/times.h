@@ -30,6 +30,9 @@
 /* how long a signal may take to end us if the server is silent */
 #define GOODBYE_MS 1000
 
+/* after how long a person is told that we wait */
+#define TELL_WAIT_MS 500
+
 /* how long to wait for the name of the holder of a busy lock */
 #define HOLDER_MS 1000
 

@@ -187,6 +187,7 @@ do_open(Line *line)
 	dlock_open_options_init(&options);
 	options.timeout_ms = number_of(line, "timeout", options.timeout_ms);
 	options.ttl_ms = number_of(line, "ttl", options.ttl_ms);
+	options.max_connections = (int) number_of(line, "connections", options.max_connections);
 	options.callback = on_event;
 	release_in_callback = number_of(line, "nested", 0) != 0;
 	close_in_callback = number_of(line, "close", 0) != 0;
@@ -269,7 +270,6 @@ do_resign(Line *line)
 {
 	return dlock_resign(line->lock, line->timeout, &line->err);
 }
-
 static dlock_status
 do_refresh(Line *line)
 {
@@ -363,8 +363,8 @@ do_waiters(Line *line)
 
 	MORE(line, "count=%d", (int) count);
 	if (count > 0)
-		MORE(line, "count=%d first=%s pid=%d priority=%d position=%d watches=%d since=%d until=%d slots=%d",
-			 (int) count, waiters[0].key, waiters[0].pid != 0, (int) waiters[0].priority,
+		MORE(line, "count=%d first=%s pid=%d ticket=%d priority=%d position=%d watches=%d since=%d until=%d slots=%d",
+			 (int) count, waiters[0].key, waiters[0].pid != 0, waiters[0].ticket != 0, (int) waiters[0].priority,
 			 (int) waiters[0].position, waiters[0].watches, waiters[0].since_ms > 0,
 			 waiters[0].until_ms > 0, (int) waiters[0].slots);
 	dlock_waiters_free(waiters, count);
@@ -440,14 +440,6 @@ do_infos(Line *line)
 	return all_infos(line->key, line->more, sizeof(line->more), &line->err);
 }
 
-static dlock_status
-do_nest(Line *line)
-{
-	MORE(line, "bad=%lld", (long long) nest_threads(number_of(line, "threads", 4),
-													number_of(line, "count", 0)));
-	return DLOCK_OK;
-}
-
 /*
  * Many calls; see scenarios.c
  */
@@ -488,11 +480,13 @@ do_cycle(Line *line)
 				 number_of(line, "hold", 0), &line->options, &line->err);
 }
 
+/* Threads, and calls that are started; what they do is the command's name. */
 static dlock_status
-do_work(Line *line)
+do_crowd(Line *line)
 {
-	int64_t		counter;
-	int64_t		bad = work(number_of(line, "threads", 4), number_of(line, "count", 0), &counter);
+	int64_t		counter = 0;
+	int64_t		bad = crowd(line->words[0], line->key, number_of(line, "threads", 4),
+							number_of(line, "count", 0), &line->options, &counter);
 
 	MORE(line, "bad=%lld counter=%lld", (long long) bad, (long long) counter);
 	return DLOCK_OK;
@@ -513,7 +507,6 @@ static const struct
 	{"all", false, do_all},
 	{"release_all", false, do_release_all},
 	{"infos", false, do_infos},
-	{"nest", false, do_nest},
 	{"campaign", false, do_campaign},
 	{"release", true, do_release},
 	{"resign", true, do_resign},
@@ -535,7 +528,14 @@ static const struct
 	{"owned", false, do_owned},
 	{"race", false, do_race},
 	{"cycle", false, do_cycle},
-	{"work", false, do_work},
+	{"nest", false, do_crowd},
+	{"work", false, do_crowd},
+	{"flights", false, do_crowd},
+	{"blocked", false, do_crowd},
+	{"queue", false, do_crowd},
+	{"started", false, do_crowd},
+	{"cancelled", false, do_crowd},
+	{"closed", false, do_crowd},
 };
 
 static void

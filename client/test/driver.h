@@ -38,4 +38,9 @@ extern dlock_status all_infos(const char *key, char *more, size_t size,
 							  dlock_error *err);
 extern int64_t nest_threads(int64_t threads, int64_t rounds);
 
+/* crowd.c */
+extern int64_t crowd(const char *what, const char *key, int64_t threads,
+					 int64_t count, const dlock_options *options,
+					 int64_t *counter);
+
 #endif							/* DLOCK_DRIVER_H */

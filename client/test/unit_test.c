@@ -52,13 +52,13 @@ test_names(void)
 {
 	char		all[400] = "";
 
-	for (int i = DLOCK_OK; i <= DLOCK_NO_MEMORY + 1; i++)
+	for (int i = DLOCK_OK; i <= DLOCK_CANCELLED + 1; i++)
 	{
 		strcat(all, dlock_status_name((dlock_status) i));
 		strcat(all, " ");
 	}
 	is(all, "ok busy not_held held_by_other preempting lost refused unchanged timeout unreachable"
-	   " denied not_ready invalid server_error no_memory unknown ", "each status has a name");
+	   " denied not_ready invalid server_error no_memory cancelled unknown ", "each status has a name");
 	is(dlock_event_name(DLOCK_EVENT_PREEMPTED), "preempted", "event");
 	is(dlock_event_name(DLOCK_EVENT_DANGER), "danger", "event");
 	is(dlock_event_name(DLOCK_EVENT_LOST), "lost", "event");
@@ -233,19 +233,22 @@ test_arguments(void)
 	ok(true, "nothing is freed");
 }
 
-/* An event, as "key version", "(none)" if it is none. */
+/* An event, as "key version" or "key #ticket", "(none)" if it is none. */
 static void
 event_is(const char *payload, const char *expected, const char *what)
 {
-	char		got[200] = "(none)";
-	char	   *key;
-	int64_t		version;
-	bool		forced;
+	char		got[500] = "(none)";
+	DlockHeard	heard;
 
-	if (dlock_event_parse(payload, &key, &version, &forced))
+	if (dlock_event_parse(payload, &heard))
 	{
-		snprintf(got, sizeof(got), "%s %lld%s", key, (long long) version, forced ? " forced" : "");
-		free(key);
+		if (heard.ticket > 0)
+			snprintf(got, sizeof(got), "%s #%lld%s%s %s", heard.key, (long long) heard.ticket,
+					 heard.missed ? " missed " : " granted", heard.code, heard.reason);
+		else
+			snprintf(got, sizeof(got), "%s %lld%s", heard.key, (long long) heard.version,
+					 heard.forced ? " forced" : "");
+		free(heard.key);
 	}
 	is(got, expected, what);
 }
@@ -294,6 +297,14 @@ test_events(void)
 			 "k 5 forced", "forced");
 	event_is("{\"event\": \"preempt\", \"key\": \"k\", \"version\": 5, \"by\": null, \"priority\": 1}",
 			 "k 5", "preempt");
+	event_is("{\"event\": \"granted\", \"key\": \"k\", \"version\": 5, \"ticket\": 7}",
+			 "k #7 granted ", "a ticket that was granted");
+	event_is("{\"event\": \"missed\", \"key\": \"k\", \"ticket\": 7, \"code\": \"40P01\", \"reason\": \"deadlock\"}",
+			 "k #7 missed 40P01 deadlock", "a ticket that was missed, and why");
+	event_is("{\"event\": \"missed\", \"key\": \"k\", \"ticket\": 7}",
+			 "k #7 missed  ", "a ticket that was missed");
+	event_is("{\"event\": \"granted\", \"key\": \"k\", \"ticket\": 7}", "(none)", "a grant without a version");
+	event_is("{\"event\": \"missed\", \"key\": \"k\"}", "(none)", "no ticket");
 	event_is(" {\"version\":9223372036854775807,\"key\":\"k\",\"event\":\"expired\"}\n",
 			 "k 9223372036854775807", "expired, in another order");
 	event_is("{\"event\": \"preempt\", \"key\": \"\\\"version\\\": 5\", \"version\": 6}",

@@ -1,0 +1,124 @@
+/*-------------------------------------------------------------------------
+ *
+ * batch.c
+ *	  The statement of a flight: several calls as one.
+ *
+ * Calls of one kind are the rows of one SELECT, whose parameters are arrays.
+ * Several kinds are joined by UNION ALL.  So a flight is always one statement,
+ * which is one transaction, also through a pooler.  A pipeline would do the same
+ * with several statements, but older libpq loses count when the commit at its
+ * end fails.
+ *
+ * The kinds are executed in the order of DlockKind: what is released first can be
+ * acquired by a neighbour.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays.h"
+#include "batch.h"
+#include "constants.h"
+
+/* Those of one kind together, in the order in which they came. */
+void
+dlock_batch_sort(DlockCall **calls, int n)
+{
+	DlockCall  *sorted[DLOCK_MAX_FLIGHT];
+	int			at = 0;
+
+	for (DlockKind kind = 0; kind < DLOCK_KINDS; kind++)
+		for (int i = 0; i < n; i++)
+			if (calls[i]->kind == kind)
+				sorted[at++] = calls[i];
+	memcpy(calls, sorted, (size_t) at * sizeof(DlockCall *));
+}
+
+/* The first call of that kind among sorted ones; n if there is none. */
+int
+dlock_batch_find(DlockCall *const *calls, int n, DlockKind kind)
+{
+	int			i = 0;
+
+	while (i < n && calls[i]->kind != kind)
+		i++;
+	return i;
+}
+
+/* A part of the statement; its parameters come after those of earlier parts. */
+static void
+append_part(PQExpBuffer text, DlockKind kind, int before)
+{
+	const char *at = dlock_sql_parts[kind].text;
+
+	appendPQExpBuffer(text, "%sSELECT %d, ", text->len > 0 ? " UNION ALL " : "", (int) kind);
+	while (*at != '\0')
+	{
+		if (*at == '$')
+		{
+			char	   *end;
+			long		number = strtol(at + 1, &end, 10);
+
+			appendPQExpBuffer(text, "$%ld", number + before);
+			at = end;
+		}
+		else
+			appendPQExpBufferChar(text, *at++);
+	}
+}
+
+/*
+ * Send the calls as one statement; one call as its own.  They are sorted, and
+ * have their parameters (dlock_call_set_params()).  The rows are the kind, the
+ * number of a call of that kind, from 1, and its columns.  False: it could not
+ * be sent.
+ */
+bool
+dlock_batch_send(DlockConn *conn, DlockCall *const *calls, int n)
+{
+	PQExpBufferData text;
+	PQExpBufferData arrays[DLOCK_MAX_PARAMS];
+	const char *params[DLOCK_MAX_PARAMS];
+	int			nparams = 0;
+	int			narrays = 0;
+	bool		good;
+	bool		sent = false;
+
+	if (n == 1)
+		return dlock_conn_send(conn, calls[0]->sql, calls[0]->nparams, calls[0]->params);
+
+	initPQExpBuffer(&text);
+	for (int first = 0; first < n;)
+	{
+		DlockKind	kind = calls[first]->kind;
+		const DlockPart *part = &dlock_sql_parts[kind];
+		int			after = first;
+
+		while (after < n && calls[after]->kind == kind)
+			after++;
+		append_part(&text, kind, nparams);
+		for (int p = 0; p < part->narrays; p++)
+		{
+			PQExpBuffer array = &arrays[narrays++];
+
+			initPQExpBuffer(array);
+			for (int i = first; i < after; i++)
+				dlock_array_text(array, calls[i]->params[p]);
+			dlock_array_end(array);
+			params[nparams++] = array->data;
+		}
+		if (part->is_limited)
+			params[nparams++] = DLOCK_ROW_WAIT;
+		first = after;
+	}
+	good = !PQExpBufferDataBroken(text);
+	for (int i = 0; i < narrays; i++)
+		good = good && !PQExpBufferDataBroken(arrays[i]);
+	if (good)
+		sent = dlock_conn_send(conn, text.data, nparams, params);
+	for (int i = 0; i < narrays; i++)
+		termPQExpBuffer(&arrays[i]);
+	termPQExpBuffer(&text);
+	return sent;
+}

@@ -1,0 +1,27 @@
+/*-------------------------------------------------------------------------
+ *
+ * flight.h
+ *	  Calls that go together.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_FLIGHT_H
+#define DLOCK_FLIGHT_H
+
+#include "call.h"
+#include "queue.h"
+
+/* All but the first need the mutex of the handle. */
+
+/* ride.c */
+extern void dlock_flight_call(dlock_handle *handle, DlockCall *call);
+extern void dlock_flight_wait(dlock_handle *handle, DlockCall *call);
+extern void dlock_flight_leave(dlock_handle *handle, DlockCall *call);
+extern void dlock_flight_hand_over(dlock_handle *handle);
+
+/* flight.c */
+extern int64_t dlock_flight_drive(dlock_handle *handle, int64_t until);
+extern bool dlock_flight_is_deserted(const DlockFlight *flight);
+extern void dlock_flight_drop_conn(dlock_handle *handle);
+
+#endif							/* DLOCK_FLIGHT_H */

@@ -1,0 +1,157 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue.c
+ *	  Calls that wait for the next flight, and which of them go together.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <string.h>
+
+#include "batch.h"
+#include "clock.h"
+#include "queue.h"
+#include "util.h"
+#include "waker.h"
+
+int64_t
+dlock_flight_limit(const DlockCall *call)
+{
+	return dlock_min(call->until, call->silent_until);
+}
+
+static void
+append(DlockFlight *flight, DlockCall *call)
+{
+	DlockCall **at = &flight->queue;
+
+	if (flight->last != NULL)
+		at = &flight->last->next;
+	call->next = NULL;
+	call->state = DLOCK_CALL_QUEUED;
+	*at = call;
+	flight->last = call;
+}
+
+/* Those of a flight that has failed come first, in their order. */
+void
+dlock_queue_put_back(DlockFlight *flight, DlockCall **calls, int n)
+{
+	for (int i = n - 1; i >= 0; i--)
+	{
+		calls[i]->state = DLOCK_CALL_QUEUED;
+		calls[i]->next = flight->queue;
+		flight->queue = calls[i];
+		if (flight->last == NULL)
+			flight->last = calls[i];
+	}
+}
+
+void
+dlock_queue_take_out(DlockFlight *flight, DlockCall *call)
+{
+	DlockCall  *before = NULL;
+	DlockCall **at = &flight->queue;
+
+	while (*at != call)
+	{
+		before = *at;
+		at = &before->next;
+	}
+	*at = call->next;
+	if (flight->last == call)
+		flight->last = before;
+}
+
+/* Join the queue; the caller drives, or sleeps until it is woken. */
+void
+dlock_flight_add(dlock_handle *handle, DlockCall *call)
+{
+	call->reply = NULL;
+	call->in_doubt = false;
+	call->blocked = false;
+	call->alone = call->alone || !dlock_call_is_sound(call);
+	dlock_error_clear(&call->error);
+	call->silent_until = call->once ? DLOCK_NEVER :
+		dlock_later(dlock_max(dlock_now(), call->ready_at), call->timeout_ms);
+	append(&handle->flight, call);
+}
+
+void
+dlock_call_finish(DlockFlight *flight, DlockCall *call)
+{
+	DlockWaker *waker = call->waker;
+
+	call->state = DLOCK_CALL_DONE;
+	if (waker == NULL)
+		return;
+	if (waker->list != NULL)
+	{
+		dlock_wake(waker);
+		return;
+	}
+	/* a thread is woken when others can have the mutex */
+	waker->expects = true;
+	waker->next = flight->landed;
+	flight->landed = waker;
+}
+
+void
+dlock_call_finish_with(DlockFlight *flight, DlockCall *call,
+					   const dlock_error *error)
+{
+	call->error = *error;
+	dlock_call_finish(flight, call);
+}
+
+/* When the next one may go. */
+int64_t
+dlock_queue_next_ready(const DlockFlight *flight)
+{
+	int64_t		at = DLOCK_NEVER;
+
+	for (const DlockCall *call = flight->queue; call != NULL; call = call->next)
+		at = dlock_min(at, call->ready_at);
+	return at;
+}
+
+/* About so many bytes; only a value is long. */
+static size_t
+size_of(const DlockCall *call)
+{
+	return call->kind == DLOCK_TRIES && call->params[3] != NULL ? strlen(call->params[3]) : 0;
+}
+
+/* Take those that go together out of the queue. */
+void
+dlock_queue_board(DlockFlight *flight, int64_t now)
+{
+	DlockCall **at = &flight->queue;
+	DlockCall  *before = NULL;
+	size_t		size = 0;
+
+	flight->nair = 0;
+	while (*at != NULL && flight->nair < DLOCK_MAX_FLIGHT)
+	{
+		DlockCall  *call = *at;
+		bool		alone = call->alone || call->kind == DLOCK_OTHER;
+
+		if (call->ready_at > now || (alone && flight->nair > 0))
+		{
+			before = call;
+			at = &call->next;
+			continue;
+		}
+		*at = call->next;
+		if (flight->last == call)
+			flight->last = before;
+		call->state = DLOCK_CALL_FLYING;
+		flight->air[flight->nair++] = call;
+		size += size_of(call);
+		if (alone || size > DLOCK_MAX_FLIGHT_BYTES)
+			break;
+	}
+	if (flight->nair > 1)
+		dlock_batch_sort(flight->air, flight->nair);
+	for (DlockKind kind = 0; kind < DLOCK_KINDS; kind++)
+		flight->first[kind] = dlock_batch_find(flight->air, flight->nair, kind);
+}

@@ -1,0 +1,154 @@
+/*-------------------------------------------------------------------------
+ *
+ * ride.c
+ *	  A thread that waits for its call: it drives the flights (flight.c), or
+ *	  sleeps while another thread does.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "clock.h"
+#include "flight.h"
+#include "util.h"
+#include "waker.h"
+
+static bool
+wake_driver(DlockWaker *waker)
+{
+	if (waker == NULL)
+		return false;
+	if (waker->list != NULL)
+		pthread_cond_signal(waker->list->cond);
+	else
+		dlock_waker_wake(waker, DLOCK_WOKEN_LOOK);
+	return true;
+}
+
+/* Another thread has to drive, if there is anything to do. */
+void
+dlock_flight_hand_over(dlock_handle *handle)
+{
+	DlockFlight *flight = &handle->flight;
+
+	if (flight->driven)
+		return;
+	for (int i = 0; i < flight->nair; i++)
+		if (flight->air[i] != NULL && wake_driver(flight->air[i]->waker))
+			return;
+	for (DlockCall *call = flight->queue; call != NULL; call = call->next)
+		if (wake_driver(call->waker))
+			return;
+}
+
+/* The time of the call is up, or its owner does not want it any more. */
+void
+dlock_flight_leave(dlock_handle *handle, DlockCall *call)
+{
+	DlockFlight *flight = &handle->flight;
+
+	flight->leaving++;
+	while (flight->loading && call->state == DLOCK_CALL_FLYING)
+		pthread_cond_wait(&handle->changed, &handle->mutex);
+	flight->leaving--;
+	if (call->state == DLOCK_CALL_FLYING)
+	{
+		for (int i = 0; i < flight->nair; i++)
+			if (flight->air[i] == call)
+				flight->air[i] = NULL;
+		call->in_doubt = true;
+		dlock_fail(&call->error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
+				   (long long) (dlock_now() - call->sent_at));
+	}
+	else if (call->state == DLOCK_CALL_QUEUED)
+	{
+		dlock_queue_take_out(flight, call);
+		/* the error of an earlier try says more than a timeout */
+		if (call->error.message[0] == '\0' && flight->nair > 0)
+			dlock_fail(&call->error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
+					   (long long) call->timeout_ms);
+		else if (call->error.message[0] == '\0' && flight->error.message[0] != '\0')
+			call->error = flight->error;
+		else if (call->error.message[0] == '\0')
+			dlock_fail(&call->error, DLOCK_UNREACHABLE, "could not reach a server in %lld ms",
+					   (long long) call->timeout_ms);
+	}
+	call->state = DLOCK_CALL_DONE;
+
+	/* nobody waits for what is under way */
+	if (!flight->driven && flight->conn != NULL && flight->queue == NULL && dlock_flight_is_deserted(flight))
+	{
+		flight->nair = 0;
+		dlock_flight_drop_conn(handle);
+	}
+}
+
+/*
+ * Until a call that was added is done, or its time is up.  This is the only place
+ * where a thread waits for a flight.  Returns false if the mutex has been let go:
+ * another thread has told us that it is done, so there is no need for it.
+ */
+static bool
+wait_for(dlock_handle *handle, DlockCall *call)
+{
+	DlockFlight *flight = &handle->flight;
+	DlockWaker	waker = {0};
+	bool		has_mutex = true;
+
+	while (call->state != DLOCK_CALL_DONE)
+	{
+		int64_t		until = dlock_flight_limit(call);
+
+		if (dlock_now() >= until)
+		{
+			dlock_flight_leave(handle, call);
+			break;
+		}
+		if (!flight->driven)
+		{
+			int64_t		idle_until = dlock_flight_drive(handle, until);
+
+			if (idle_until == 0)
+				continue;
+			until = dlock_min(until, idle_until);
+		}
+		dlock_waker_prepare(&waker);
+		call->waker = &waker;
+		pthread_mutex_unlock(&handle->mutex);
+		if (dlock_waker_sleep(&waker, DLOCK_WOKEN_LOOK | DLOCK_WOKEN_DONE, until) & DLOCK_WOKEN_DONE)
+		{
+			has_mutex = false;
+			break;
+		}
+		pthread_mutex_lock(&handle->mutex);
+		call->waker = NULL;
+	}
+	/* it is about to be woken, and must be there then */
+	if (has_mutex && waker.expects)
+	{
+		pthread_mutex_unlock(&handle->mutex);
+		dlock_waker_sleep(&waker, DLOCK_WOKEN_DONE, DLOCK_NEVER);
+		has_mutex = false;
+	}
+	call->waker = NULL;
+	dlock_waker_free(&waker);
+	return has_mutex;
+}
+
+/* The same, with the mutex before and afterwards. */
+void
+dlock_flight_wait(dlock_handle *handle, DlockCall *call)
+{
+	if (!wait_for(handle, call))
+		pthread_mutex_lock(&handle->mutex);
+}
+
+/* A call from its beginning to its end.  The caller does not have the mutex. */
+void
+dlock_flight_call(dlock_handle *handle, DlockCall *call)
+{
+	pthread_mutex_lock(&handle->mutex);
+	dlock_flight_add(handle, call);
+	if (!wait_for(handle, call))
+		return;
+	dlock_flight_hand_over(handle);
+	pthread_mutex_unlock(&handle->mutex);
+}
