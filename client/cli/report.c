@@ -53,9 +53,8 @@ colour_code(Colour colour)
 static void
 report(const char *level, Colour colour, const char *format, va_list args)
 {
-	bool		coloured = colours_on(stderr);
+	bool		coloured = level[0] != '\0' && colours_on(stderr);
 	Text		line = {0};
-
 	Text		message = {0};
 
 	text_add(&line, "dlock: ");
