@@ -54,7 +54,7 @@ static bool own_handles = false;
 static volatile bool measuring = false;
 static volatile bool stopping = false;
 static uint32_t *samples;		/* microseconds */
-static size_t nsamples;			/* atomic */
+static volatile size_t nsamples;	/* atomic */
 
 static double
 now(void)
@@ -390,7 +390,8 @@ main(int argc, char **argv)
 	else
 		seconds = tickets(strcmp(work, "queue") == 0, &done);
 	errors += failures;
-	n = nsamples < MAX_SAMPLES ? nsamples : MAX_SAMPLES;
+	n = __atomic_load_n(&nsamples, __ATOMIC_RELAXED);
+	n = n < MAX_SAMPLES ? n : MAX_SAMPLES;
 	qsort(samples, n, sizeof(uint32_t), compare);
 	for (size_t i = 0; i < n; i++)
 		sum += samples[i];
