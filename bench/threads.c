@@ -54,7 +54,8 @@ static bool own_handles = false;
 static volatile bool measuring = false;
 static volatile bool stopping = false;
 static uint32_t *samples;		/* microseconds */
-static volatile size_t nsamples;	/* atomic */
+static size_t nsamples;			/* protected by mutex */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static double
 now(void)
@@ -85,10 +86,12 @@ die(const char *why)
 static void
 sample(double from)
 {
-	size_t		i = __atomic_fetch_add(&nsamples, 1, __ATOMIC_RELAXED);
+	double		took = now() - from;
 
-	if (i < MAX_SAMPLES)
-		samples[i] = (uint32_t) ((now() - from) * 1e6);
+	pthread_mutex_lock(&mutex);
+	if (nsamples < MAX_SAMPLES)
+		samples[nsamples++] = (uint32_t) (took * 1e6);
+	pthread_mutex_unlock(&mutex);
 }
 
 static dlock_handle *
@@ -390,8 +393,7 @@ main(int argc, char **argv)
 	else
 		seconds = tickets(strcmp(work, "queue") == 0, &done);
 	errors += failures;
-	n = __atomic_load_n(&nsamples, __ATOMIC_RELAXED);
-	n = n < MAX_SAMPLES ? n : MAX_SAMPLES;
+	n = nsamples;
 	qsort(samples, n, sizeof(uint32_t), compare);
 	for (size_t i = 0; i < n; i++)
 		sum += samples[i];
