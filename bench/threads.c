@@ -198,6 +198,7 @@ cycles(uint64_t *done, uint64_t *least, uint64_t *errors)
  * Tickets
  */
 
+static bool one_key;
 static double released_at;
 static int	under_way;
 static uint64_t failures;
@@ -237,6 +238,7 @@ on_acquired(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_err
 			void *arg)
 {
 	(void) op;
+	(void) arg;
 	under_way--;
 	if (status != DLOCK_OK)
 	{
@@ -244,8 +246,8 @@ on_acquired(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_err
 		return;
 	}
 	sample(released_at);
-	/* of one key, the next grant follows this release */
-	if (arg != NULL)
+	/* the next grant follows this release */
+	if (one_key)
 		released_at = now();
 	release(lock);
 }
@@ -265,7 +267,7 @@ until_done(dlock_handle *handle)
 
 /* Take the keys with one handle, wait for them with another, and let them go. */
 static double
-tickets(bool one_key, uint64_t *done)
+tickets(uint64_t *done)
 {
 	dlock_handle *holder = open_handle();
 	dlock_handle *handle = open_handle();
@@ -294,8 +296,7 @@ tickets(bool one_key, uint64_t *done)
 		char		key[32];
 
 		snprintf(key, sizeof(key), "ticket:%d", one_key ? 0 : i);
-		if (dlock_acquire_start(handle, key, &options, on_acquired,
-								one_key ? handle : NULL, NULL, &err) != DLOCK_OK)
+		if (dlock_acquire_start(handle, key, &options, on_acquired, NULL, NULL, &err) != DLOCK_OK)
 			die(err.message);
 		under_way++;
 	}
@@ -391,7 +392,10 @@ main(int argc, char **argv)
 	if (strcmp(work, "cycles") == 0)
 		used = cycles(&done, &least, &errors);
 	else
-		seconds = tickets(strcmp(work, "queue") == 0, &done);
+	{
+		one_key = strcmp(work, "queue") == 0;
+		seconds = tickets(&done);
+	}
 	errors += failures;
 	n = nsamples;
 	qsort(samples, n, sizeof(uint32_t), compare);
