@@ -54,7 +54,8 @@ static bool own_handles = false;
 static volatile bool measuring = false;
 static volatile bool stopping = false;
 static uint32_t *samples;		/* microseconds */
-static size_t nsamples;			/* atomic */
+static size_t nsamples;			/* protected by mutex */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static double
 now(void)
@@ -85,10 +86,12 @@ die(const char *why)
 static void
 sample(double from)
 {
-	size_t		i = __atomic_fetch_add(&nsamples, 1, __ATOMIC_RELAXED);
+	double		took = now() - from;
 
-	if (i < MAX_SAMPLES)
-		samples[i] = (uint32_t) ((now() - from) * 1e6);
+	pthread_mutex_lock(&mutex);
+	if (nsamples < MAX_SAMPLES)
+		samples[nsamples++] = (uint32_t) (took * 1e6);
+	pthread_mutex_unlock(&mutex);
 }
 
 static dlock_handle *
@@ -195,6 +198,7 @@ cycles(uint64_t *done, uint64_t *least, uint64_t *errors)
  * Tickets
  */
 
+static bool one_key;
 static double released_at;
 static int	under_way;
 static uint64_t failures;
@@ -234,6 +238,7 @@ on_acquired(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_err
 			void *arg)
 {
 	(void) op;
+	(void) arg;
 	under_way--;
 	if (status != DLOCK_OK)
 	{
@@ -241,8 +246,8 @@ on_acquired(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_err
 		return;
 	}
 	sample(released_at);
-	/* of one key, the next grant follows this release */
-	if (arg != NULL)
+	/* the next grant follows this release */
+	if (one_key)
 		released_at = now();
 	release(lock);
 }
@@ -262,7 +267,7 @@ until_done(dlock_handle *handle)
 
 /* Take the keys with one handle, wait for them with another, and let them go. */
 static double
-tickets(bool one_key, uint64_t *done)
+tickets(uint64_t *done)
 {
 	dlock_handle *holder = open_handle();
 	dlock_handle *handle = open_handle();
@@ -291,8 +296,7 @@ tickets(bool one_key, uint64_t *done)
 		char		key[32];
 
 		snprintf(key, sizeof(key), "ticket:%d", one_key ? 0 : i);
-		if (dlock_acquire_start(handle, key, &options, on_acquired,
-								one_key ? handle : NULL, NULL, &err) != DLOCK_OK)
+		if (dlock_acquire_start(handle, key, &options, on_acquired, NULL, NULL, &err) != DLOCK_OK)
 			die(err.message);
 		under_way++;
 	}
@@ -388,9 +392,12 @@ main(int argc, char **argv)
 	if (strcmp(work, "cycles") == 0)
 		used = cycles(&done, &least, &errors);
 	else
-		seconds = tickets(strcmp(work, "queue") == 0, &done);
+	{
+		one_key = strcmp(work, "queue") == 0;
+		seconds = tickets(&done);
+	}
 	errors += failures;
-	n = nsamples < MAX_SAMPLES ? nsamples : MAX_SAMPLES;
+	n = nsamples;
 	qsort(samples, n, sizeof(uint32_t), compare);
 	for (size_t i = 0; i < n; i++)
 		sum += samples[i];

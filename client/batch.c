@@ -25,7 +25,7 @@
 void
 dlock_batch_sort(DlockCall **calls, int n)
 {
-	DlockCall  *sorted[DLOCK_MAX_FLIGHT];
+	DlockCall  *sorted[DLOCK_MAX_FLIGHT] = {0};
 	int			at = 0;
 
 	for (DlockKind kind = 0; kind < DLOCK_KINDS; kind++)

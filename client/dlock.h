@@ -81,7 +81,6 @@ typedef struct dlock_handle dlock_handle;
 /* A grant. */
 typedef struct dlock_lock dlock_lock;
 
-
 /*
  * Events
  */
@@ -140,7 +139,6 @@ typedef struct dlock_event
  * callback returns.
  */
 typedef void (*dlock_callback) (const dlock_event *event, void *arg);
-
 
 /*
  * Handles
@@ -216,7 +214,6 @@ extern dlock_status dlock_ping(dlock_handle *handle, int64_t timeout_ms,
  * event and its lock remain valid.
  */
 extern void dlock_close(dlock_handle *handle);
-
 
 /*
  * Locks
@@ -434,7 +431,6 @@ extern const char *dlock_owner(const dlock_lock *lock); /* NULL: adopted without
 extern int64_t dlock_ttl_ms(const dlock_lock *lock);
 extern int32_t dlock_slots(const dlock_lock *lock); /* as in dlock_options */
 
-
 /*
  * Leader election: the leader holds the lock, whose version is the term.
  */
@@ -460,7 +456,6 @@ extern dlock_status dlock_observe(dlock_handle *handle, const char *key,
 								  int64_t version, int64_t wait_ms,
 								  struct dlock_info **leader,
 								  dlock_error *err);
-
 
 /*
  * Looking at keys
@@ -560,7 +555,6 @@ extern void dlock_waiters_free(dlock_waiter *waiters, size_t n);
 extern dlock_status dlock_watch(dlock_handle *handle, const char *key,
 								int64_t *version, int64_t wait_ms,
 								dlock_error *err);
-
 
 /*
  * Grants without a dlock_lock, named by version (0: any), owner (NULL: any) or

@@ -76,7 +76,7 @@ dlock_guc_init(void)
 							PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 
-	/* loaded later, it would be a fatal error, and nothing could be done with it */
+	/* later it would be an error, and hide the one that says what to do */
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomIntVariable("dlock.max_tickets",
 								"Sets how many tickets can wait at the same time.",

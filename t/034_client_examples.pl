@@ -79,7 +79,7 @@ is(scalar(grep { keys %$_ == 1 } values %terms), 9, 'leader: one leader a term')
 
 ($code, $out) = example('event_loop', $conninfo, 5, 200);
 is($code, 0, 'event_loop: all requests come to their end');
-is($out, '200 served, 0 failed', 'event_loop: all of them are served');
+is($out, "200 served, 0 failed\n", 'event_loop: all of them are served');
 
 #
 # fenced_writer

@@ -72,7 +72,23 @@ is($holder->ask('release', 'job')->{status}, 'ok', 'the holder releases');
 is(join(' ', map { (end_dlock($_))[0] } @runs), join(' ', (0) x 30), 'dlock exec: all have had their turn');
 is(join(' ', sort { $a <=> $b } split ' ', slurp_file($result)), join(' ', 1 .. 30), 'once each');
 is($holder->finish, '', 'nothing was printed');
-
 undef $bouncer;
+
+# a pooler that has no connection left for a client: those that wait come again
+my $small = DlockBouncer->new(
+	user => $user,
+	more => 'max_client_conn = 4',
+	target => 'host=' . $node->host . ' port=' . $node->port);
+%env = (env => { PGHOST => $small->folder, PGPORT => $small->port, PGUSER => 'x', PGDATABASE => 'postgres' });
+unlink $result;
+my $held = session($node);
+like(ask($held, "SELECT dlock_acquire('job', '10min', 'holder')"), qr/^\d+$/, 'held');
+@runs = map { start_dlock('exec', 'job', '--wait=170s', '--timeout=5s', '--ttl=5s', '--', 'sh', '-c', "echo $_ >>$result", {%env}) } 1 .. 10;
+wait_until('some are turned away', sub { return slurp_file($small->{log}) =~ /no more connections allowed/ });
+is(ask($held, "SELECT dlock_release('job', owner => 'holder')"), 'released', 'released');
+is(join(' ', map { (end_dlock($_))[0] } @runs), join(' ', (0) x 10), 'a full pooler: all have had their turn');
+is(join(' ', sort { $a <=> $b } split ' ', slurp_file($result)), join(' ', 1 .. 10), 'once each');
+end_session($held);
+undef $small;
 $node->stop;
 done_testing();

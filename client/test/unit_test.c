@@ -440,6 +440,15 @@ test_errors(void)
 					  "LOCATION:  InitProcess, proc.c:351\n");
 	is(error.sqlstate, "53300", "the code of a failure to connect");
 	is(error.message, "connection to server failed: FATAL: sorry, too many clients already", "and its text");
+	ok(dlock_error_full(&error), "a server that is full");
+	dlock_error_parse(&error, "connection failed: ERROR:  08P01: no more connections allowed (max_client_conn)\n");
+	ok(dlock_error_full(&error) && dlock_error_turned_away(&error), "a pooler that is full");
+	dlock_error_parse(&error, "connection failed: ERROR:  08P01: unsupported startup parameter: x\n");
+	ok(!dlock_error_full(&error), "another complaint of a pooler");
+	dlock_error_parse(&error, "connection to server on socket \"x\" failed: Resource temporarily unavailable\n");
+	ok(dlock_error_full(&error), "a socket with too many that knock");
+	dlock_error_parse(&error, "connection to server on socket \"x\" failed: Connection refused\n");
+	ok(!dlock_error_full(&error), "no server");
 	dlock_error_parse(&error, "failed: FATAL:  42704: no\nLOCATION:  f, guc.c:1\nfailed: FATAL:  42704: no\nLOCATION:  f, guc.c:1\n");
 	is(error.message, "failed: FATAL: no", "of the first try");
 	dlock_error_parse(&error, "failed: No such file\n\tIs the server running?\n");
