@@ -63,7 +63,7 @@ CREATE TABLE dlock_router.clusters (
 COMMENT ON TABLE dlock_router.clusters IS
 	'the clusters, the shards that each of them serves, and how to connect to them';
 COMMENT ON COLUMN dlock_router.clusters.connection IS
-	'a connection string of libpq without user and password; everybody can read it';
+	'a connection string of libpq without user and password; everybody can read it; if it has options, they must set a safe search_path';
 REVOKE ALL ON TABLE dlock_router.clusters FROM PUBLIC;
 GRANT SELECT ON TABLE dlock_router.clusters TO PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('dlock_router.clusters', '');
@@ -109,12 +109,18 @@ BEGIN
 			TABLE = 'clusters', SCHEMA = 'dlock_router';
 	END IF;
 
-	WITH wanted AS (
+	-- PL/Proxy itself names types without their schema
+	WITH safe AS (
+		SELECT c.name, c.shards, c.connection
+			   || CASE WHEN c.connection !~* '(^|\s)options\s*='
+					   THEN ' options=''-c search_path=pg_catalog,pg_temp''' ELSE '' END AS connection
+		  FROM dlock_router.clusters c
+	), wanted AS (
 		SELECT 'p' || s.shard AS name, c.connection AS value
-		  FROM generate_series(0, 1023) s(shard) JOIN dlock_router.clusters c ON c.shards @> s.shard
+		  FROM generate_series(0, 1023) s(shard) JOIN safe c ON c.shards @> s.shard
 		UNION ALL
 		SELECT 'p' || k.partition, c.connection
-		  FROM dlock_router.partitions() k JOIN dlock_router.clusters c ON c.name = k.cluster
+		  FROM dlock_router.partitions() k JOIN safe c ON c.name = k.cluster
 		UNION ALL
 		SELECT 'p0', 'dbname=none' WHERE NOT EXISTS (SELECT FROM dlock_router.clusters)
 	), present AS (
@@ -694,6 +700,17 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	SELECT s.shards::pg_catalog.text FROM @extschema@.dlock_served s;
 $$;
 COMMENT ON FUNCTION dlock_router.served_of IS 'dlock_served, on the cluster of a partition';
+
+CREATE FUNCTION dlock_router.served_if_there(partition integer) RETURNS int4multirange
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN dlock_router.served_of(served_if_there.partition)::int4multirange;
+EXCEPTION WHEN OTHERS THEN
+	RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION dlock_router.served_if_there IS
+	'the shards that the cluster of a partition serves, or NULL if it does not answer';
 
 CREATE FUNCTION dlock_router.health_all(
 	OUT name text, OUT status text, OUT detail text, OUT hint text)

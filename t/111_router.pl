@@ -351,6 +351,8 @@ foreach my $database (qw(router a b))
 		CREATE FUNCTION evil.count(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT evil.catch($$count$$)::bigint';
 		CREATE FUNCTION evil.int8shr(bigint, int) RETURNS bigint LANGUAGE sql AS 'SELECT evil.catch($$shr$$)::bigint';
 		CREATE VIEW evil.dlock_stats AS SELECT evil.catch($$stats$$);
+		CREATE DOMAIN evil.text AS pg_catalog.text CHECK (evil.catch($$text$$) = 1);
+		CREATE DOMAIN evil.interval AS pg_catalog.interval CHECK (evil.catch($$interval$$) = 1);
 	});
 	$node->safe_psql('postgres', "ALTER DATABASE $database SET search_path = evil, pg_catalog, public");
 }
