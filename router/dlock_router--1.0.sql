@@ -222,6 +222,10 @@ COMMENT ON FUNCTION dlock_router.to_ticket IS
 -- sent does not depend on their search_path; client/sql.c says how. Names of
 -- arguments are quoted, or PL/Proxy would replace them.
 --
+-- While a shard moves, one router may know it before another. A cluster that does
+-- not serve a shard refuses to grant, but would call a grant of the new cluster
+-- not held. So after such an answer it has to say whether it serves the shard.
+--
 
 CREATE FUNCTION dlock_acquire(
 	key text,
@@ -310,9 +314,11 @@ CREATE FUNCTION dlock_watch(
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_read($1);
-	SELECT @extschema@.dlock_watch(
+	SELECT CASE WHEN r.answer IS NOT NULL THEN r.answer
+				WHEN @extschema@.dlock_require_served("key" => $1::pg_catalog.text) THEN r.answer END
+	  FROM (SELECT @extschema@.dlock_watch(
 		"key" => $1::pg_catalog.text, "version" => $2::pg_catalog.int8,
-		"timeout" => $3::pg_catalog.interval);
+		"timeout" => $3::pg_catalog.interval) AS answer OFFSET 0) r;
 $$;
 COMMENT ON FUNCTION dlock_watch IS
 	'wait until the version of a key differs from the given one (NULL means free); returns the new version';
@@ -327,10 +333,12 @@ CREATE FUNCTION dlock_refresh(
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, false);
-	SELECT @extschema@.dlock_refresh(
+	SELECT CASE WHEN r.answer IS NOT NULL THEN r.answer
+				WHEN @extschema@.dlock_require_served("key" => $1::pg_catalog.text) THEN r.answer END
+	  FROM (SELECT @extschema@.dlock_refresh(
 		"key" => $1::pg_catalog.text, "version" => $2::pg_catalog.int8,
 		"ttl" => $3::pg_catalog.interval, "owner" => $4::pg_catalog.text,
-		"value" => $5::pg_catalog.text);
+		"value" => $5::pg_catalog.text) AS answer OFFSET 0) r;
 $$;
 COMMENT ON FUNCTION dlock_refresh IS
 	'keep a lock for another TTL; returns its new expiry, or NULL if the lock is lost';
@@ -343,9 +351,11 @@ CREATE FUNCTION dlock_release(
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, false);
-	SELECT @extschema@.dlock_release(
+	SELECT CASE WHEN r.answer OPERATOR(pg_catalog.<>) 'not_held'::pg_catalog.text THEN r.answer
+				WHEN @extschema@.dlock_require_served("key" => $1::pg_catalog.text) THEN r.answer END
+	  FROM (SELECT @extschema@.dlock_release(
 		"key" => $1::pg_catalog.text, "version" => $2::pg_catalog.int8,
-		"owner" => $3::pg_catalog.text);
+		"owner" => $3::pg_catalog.text) AS answer OFFSET 0) r;
 $$;
 COMMENT ON FUNCTION dlock_release IS
 	'release a lock; returns released, not_held or held_by_other';
@@ -364,9 +374,11 @@ CREATE FUNCTION dlock_check(
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_read($1);
-	SELECT @extschema@.dlock_check(
+	SELECT CASE WHEN r.answer OPERATOR(pg_catalog.<>) 'not_held'::pg_catalog.text THEN r.answer
+				WHEN @extschema@.dlock_require_served("key" => $1::pg_catalog.text) THEN r.answer END
+	  FROM (SELECT @extschema@.dlock_check(
 		"key" => $1::pg_catalog.text, "version" => $2::pg_catalog.int8,
-		"owner" => $3::pg_catalog.text);
+		"owner" => $3::pg_catalog.text) AS answer OFFSET 0) r;
 $$;
 COMMENT ON FUNCTION dlock_check IS
 	'check whether the caller holds a lock; returns held, preempting, not_held or held_by_other';
@@ -379,9 +391,11 @@ CREATE FUNCTION dlock_force_release(
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, false);
-	SELECT @extschema@.dlock_force_release(
+	SELECT CASE WHEN r.answer IS NOT NULL THEN r.answer
+				WHEN @extschema@.dlock_require_served("key" => $1::pg_catalog.text) THEN r.answer END
+	  FROM (SELECT @extschema@.dlock_force_release(
 		"key" => $1::pg_catalog.text, "reason" => $2::pg_catalog.text,
-		"version" => $3::pg_catalog.int8);
+		"version" => $3::pg_catalog.int8) AS answer OFFSET 0) r;
 $$;
 REVOKE ALL ON FUNCTION dlock_force_release FROM PUBLIC;
 COMMENT ON FUNCTION dlock_force_release IS
@@ -454,6 +468,17 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 $$;
 COMMENT ON FUNCTION dlock_dequeue IS
 	'withdraw a request that still waits; returns whether it did';
+
+CREATE FUNCTION dlock_require_served(
+	key text
+) RETURNS boolean
+LANGUAGE plproxy VOLATILE STRICT PARALLEL UNSAFE AS $$
+	CLUSTER 'dlock_router';
+	RUN ON dlock_router.to_read($1);
+	SELECT @extschema@.dlock_require_served("key" => $1::pg_catalog.text);
+$$;
+COMMENT ON FUNCTION dlock_require_served IS
+	'true; raise error LK002 if the cluster of the key does not serve its shard';
 
 --
 -- What does not work through a router

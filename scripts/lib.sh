@@ -109,7 +109,7 @@ leave() {
 # A copy of the tree without what was built in it.
 copy_tree() {
 	mkdir "$1"
-	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' --exclude=./client/cli/dlock --exclude=./torture/check --exclude=./torture/client --exclude=./torture/links --exclude=libdlock.a --exclude='libdlock.so*' \
+	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' --exclude=./client/cli/dlock --exclude=./torture/check --exclude=./torture/client --exclude=./torture/routed --exclude=./torture/links --exclude=libdlock.a --exclude='libdlock.so*' \
 		--exclude=./results --exclude=./output_iso --exclude=./tmp_check \
 		--exclude=./tmp_check_iso --exclude=./log --exclude=./build --exclude='./dlock-*.zip' . |
 		tar -C "$1" -xf - --no-same-owner

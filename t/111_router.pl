@@ -301,6 +301,8 @@ refused("SELECT $_", '0A000', [qr/on each cluster/], $_)
 is($user->ask_it("SELECT dlock_acquire('$low', '1ms') IS NOT NULL"), 't', 'a session uses the map');
 serve('a', '{[0,17),[18,512)}');
 is($user->ask_it("SELECT dlock_acquire('$low')"), 'ERROR LK002', 'an old map: refused, not granted');
+is($user->ask_it("SELECT $_"), 'ERROR LK002', "and nothing is said about grants: $_")
+	foreach "dlock_check('$low', 1)", "dlock_refresh('$low', 1)", "dlock_release('$low', 1)", "dlock_force_release('$low', 'x')", "dlock_watch('$low', 1)";
 serve('b', '{[17,18),[512,1024)}');
 set_clusters($node, 'router', a => '{[0,17),[18,512)}', $connection[0], b => '{[17,18),[512,1024)}', $connection[1]);
 like($user->ask_it("SELECT dlock_acquire('$low', '1h', 'moved')"), qr/^\d+$/, 'the new one');
