@@ -52,7 +52,7 @@ my %served = (a => '{[0,512)}', b => '{[512,1024)}');
 my (%primary, %standby, @map);
 foreach my $name (qw(a b))
 {
-	$primary{$name} = new_node($name, streaming => 1);
+	$primary{$name} = new_node($name, streaming => 1, conf => "max_connections = 100\n");
 	$standby{$name} = new_standby($primary{$name}, "standby_$name");
 	make_synchronous($primary{$name}, $standby{$name});
 	$primary{$name}->safe_psql('postgres', "SELECT dlock_serve('$served{$name}')");
@@ -60,7 +60,7 @@ foreach my $name (qw(a b))
 	  sprintf('host=%s,%s port=%s,%s dbname=postgres target_session_attrs=read-write',
 		$primary{$name}->host, $standby{$name}->host, $primary{$name}->port, $standby{$name}->port);
 }
-my @routers = map { new_node("router$_", bare => 1) } 1, 2;
+my @routers = map { new_node("router$_", bare => 1, conf => "max_connections = 50\n") } 1, 2;
 foreach my $router (@routers)
 {
 	new_router($router, 'router');
