@@ -61,8 +61,13 @@ SELECT dlock_acquire('invoice:42', '1h', 'me') AS invoice \gset
 --
 -- shard 1017, which is that of b
 --
+SELECT shards FROM dlock_served;
 SELECT dlock_serve('{[1017,1018)}');
 SELECT shards FROM dlock.served;
+SELECT shards FROM dlock_served;
+SELECT dlock_require_served('b'), dlock_require_served(NULL);
+SELECT pg_temp.try($$SELECT dlock_require_served('c')$$);
+SELECT pg_temp.try($$SELECT dlock_require_served('')$$);
 SELECT pg_temp.try($$SELECT dlock_acquire('c')$$);
 SELECT pg_temp.try($$CALL dlock_lock('c')$$);
 SELECT pg_temp.try($$SELECT dlock_acquire('c', slots => 2)$$);
@@ -141,6 +146,7 @@ INSERT INTO dlock.served VALUES ('{}');
 SELECT pg_temp.code($$SELECT dlock_acquire('e')$$);
 -- of several rows, what all of them say
 INSERT INTO dlock.served VALUES ('{[0,1024)}');
+SELECT shards FROM dlock_served;
 SELECT pg_temp.code($$SELECT dlock_acquire('e')$$);
 TRUNCATE dlock.served;
 SELECT dlock_acquire('e') IS NOT NULL;
@@ -157,6 +163,7 @@ SELECT dlock_shard('a');
 SELECT pg_temp.try($$SELECT dlock_serve('{}')$$);
 SELECT pg_temp.try($$SELECT dlock_advance(1)$$);
 SELECT pg_temp.try($$SELECT dlock_settle()$$);
+SELECT shards FROM dlock_served;
 SELECT pg_temp.try($$DELETE FROM dlock.served$$);
 RESET ROLE;
 SELECT dlock_serve('{[1017,1018)}');

@@ -54,7 +54,7 @@ hear_notice(void *arg, const PGresult *result)
  * "@." in the statement is the schema of the extension.  Parameters that are NULL
  * at the end are left out.
  */
-PGresult *
+PGresult   *
 server_ask(Server *server, const char *sql, const char *one, const char *two)
 {
 	const char *params[] = {one, two};
@@ -123,7 +123,7 @@ server_open(Server *server, const char *kind, const char *name, const char *conn
 			const Options *options)
 {
 	const char *keywords[] = {"dbname", "application_name", "connect_timeout", "client_encoding",
-		options->user != NULL ? "user" : NULL, NULL};
+	options->user != NULL ? "user" : NULL, NULL};
 	char		seconds[16];
 	const char *values[] = {conninfo, "dlock shard", seconds, "UTF8", options->user, NULL};
 	bool		is_router = strcmp(kind, "router") == 0;

@@ -87,10 +87,10 @@ static const struct
 		"show which cluster serves which shards, and move them",
 		"Connect to the database with the extension dlock_router.  \"list\" shows its\n"
 		"clusters, their shards, and whether they serve these.  \"move\" moves SHARDS\n"
-		"(17, or 0-511,1000) from one cluster to another, as the owner of the extensions:\n"
-		"FROM stops serving them, its grants end, then TO serves them, and the routers\n"
-		"learn it.  Two clusters never serve the same shard.  If it is interrupted, run\n"
-		"it again.\n"},
+		"(17, or 0-511,1000) from one cluster to another, as the owner of the\n"
+		"extensions.  FROM stops serving them, its grants end, then TO serves them, and\n"
+		"the routers learn it.  Two clusters never serve the same shard.  If it is\n"
+	"interrupted, run it again.\n"},
 };
 
 typedef struct
