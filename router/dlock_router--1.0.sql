@@ -55,15 +55,16 @@ CREATE TABLE dlock_router.clusters (
 	CONSTRAINT clusters_name_check CHECK (name OPERATOR(pg_catalog.<>) ''::pg_catalog.text),
 	CONSTRAINT clusters_shards_check
 		CHECK (shards OPERATOR(pg_catalog.<@) '{[0,1024)}'::pg_catalog.int4multirange),
-	-- the role is always the caller's, and everybody can read these strings
+	-- the role is always the caller's, everybody can read these strings, and
+	-- dlock_router.apply() adds options
 	CONSTRAINT clusters_connection_check
-		CHECK (connection OPERATOR(pg_catalog.!~*) '(^|\s)(user|password)\s*='::pg_catalog.text
+		CHECK (connection OPERATOR(pg_catalog.!~*) '(^|\s)(user|password|options)\s*='::pg_catalog.text
 			   AND connection OPERATOR(pg_catalog.!~*) '^\s*postgres(ql)?://'::pg_catalog.text)
 );
 COMMENT ON TABLE dlock_router.clusters IS
 	'the clusters, the shards that each of them serves, and how to connect to them';
 COMMENT ON COLUMN dlock_router.clusters.connection IS
-	'a connection string of libpq without user and password; everybody can read it; if it has options, they must set a safe search_path';
+	'a connection string of libpq without user, password and options; everybody can read it';
 REVOKE ALL ON TABLE dlock_router.clusters FROM PUBLIC;
 GRANT SELECT ON TABLE dlock_router.clusters TO PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('dlock_router.clusters', '');
@@ -109,11 +110,12 @@ BEGIN
 			TABLE = 'clusters', SCHEMA = 'dlock_router';
 	END IF;
 
-	-- PL/Proxy itself names types without their schema
+	-- PL/Proxy names types without their schema. And while a shard moves, one
+	-- router may know it before another: then a cluster must not call a grant of
+	-- the other cluster not held.
 	WITH safe AS (
 		SELECT c.name, c.shards, c.connection
-			   || CASE WHEN c.connection !~* '(^|\s)options\s*='
-					   THEN ' options=''-c search_path=pg_catalog,pg_temp''' ELSE '' END AS connection
+			   || ' options=''-c search_path=pg_catalog,pg_temp -c dlock.only_served=on''' AS connection
 		  FROM dlock_router.clusters c
 	), wanted AS (
 		SELECT 'p' || s.shard AS name, c.connection AS value
@@ -218,13 +220,10 @@ COMMENT ON FUNCTION dlock_router.to_ticket IS
 --
 -- The functions of dlock
 --
--- The clusters have dlock in a schema of the same name as the router's. What is
--- sent does not depend on their search_path; client/sql.c says how. Names of
--- arguments are quoted, or PL/Proxy would replace them.
---
--- While a shard moves, one router may know it before another. A cluster that does
--- not serve a shard refuses to grant, but would call a grant of the new cluster
--- not held. So after such an answer it has to say whether it serves the shard.
+-- The clusters have dlock in a schema of the same name as the router's. A call
+-- gives every argument by its name, because a cluster may have a newer dlock. The
+-- names are quoted, or PL/Proxy would replace them, and have no types, because
+-- PL/Proxy adds these.
 --
 
 CREATE FUNCTION dlock_acquire(
@@ -246,13 +245,9 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, $9);
 	SELECT @extschema@.dlock_acquire(
-		"key" => $1::pg_catalog.text, "ttl" => $2::pg_catalog.interval,
-		"owner" => $3::pg_catalog.text, "value" => $4::pg_catalog.text,
-		"wait" => $5::pg_catalog.interval, "priority" => $6::pg_catalog.int4,
-		"cleanup" => $7::pg_catalog.interval, "force" => $8::pg_catalog.bool,
-		"session" => $9::pg_catalog.bool, "slots" => $10::pg_catalog.int4,
-		"at_least" => $11::pg_catalog.interval, "delay" => $12::pg_catalog.interval,
-		"lazy" => $13::pg_catalog.bool);
+		"key" => $1, "ttl" => $2, "owner" => $3, "value" => $4, "wait" => $5,
+		"priority" => $6, "cleanup" => $7, "force" => $8, "session" => $9,
+		"slots" => $10, "at_least" => $11, "delay" => $12, "lazy" => $13);
 $$;
 COMMENT ON FUNCTION dlock_acquire IS
 	'acquire a lock; returns the version of the grant, or NULL if the lock is busy';
@@ -271,10 +266,8 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write_all($1, $7);
 	SELECT @extschema@.dlock_acquire_all(
-		"keys" => $1::pg_catalog.text[], "ttl" => $2::pg_catalog.interval,
-		"owner" => $3::pg_catalog.text, "value" => $4::pg_catalog.text,
-		"wait" => $5::pg_catalog.interval, "priority" => $6::pg_catalog.int4,
-		"session" => $7::pg_catalog.bool, "slots" => $8::pg_catalog.int4[]);
+		"keys" => $1, "ttl" => $2, "owner" => $3, "value" => $4, "wait" => $5,
+		"priority" => $6, "session" => $7, "slots" => $8);
 $$;
 COMMENT ON FUNCTION dlock_acquire_all IS
 	'acquire all of several locks of the same shard or none; returns the versions of the grants, or NULL if a lock is busy';
@@ -314,11 +307,7 @@ CREATE FUNCTION dlock_watch(
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_read($1);
-	SELECT CASE WHEN r.answer IS NOT NULL THEN r.answer
-				WHEN @extschema@.dlock_require_served("key" => $1::pg_catalog.text) THEN r.answer END
-	  FROM (SELECT @extschema@.dlock_watch(
-		"key" => $1::pg_catalog.text, "version" => $2::pg_catalog.int8,
-		"timeout" => $3::pg_catalog.interval) AS answer OFFSET 0) r;
+	SELECT @extschema@.dlock_watch("key" => $1, "version" => $2, "timeout" => $3);
 $$;
 COMMENT ON FUNCTION dlock_watch IS
 	'wait until the version of a key differs from the given one (NULL means free); returns the new version';
@@ -333,12 +322,8 @@ CREATE FUNCTION dlock_refresh(
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, false);
-	SELECT CASE WHEN r.answer IS NOT NULL THEN r.answer
-				WHEN @extschema@.dlock_require_served("key" => $1::pg_catalog.text) THEN r.answer END
-	  FROM (SELECT @extschema@.dlock_refresh(
-		"key" => $1::pg_catalog.text, "version" => $2::pg_catalog.int8,
-		"ttl" => $3::pg_catalog.interval, "owner" => $4::pg_catalog.text,
-		"value" => $5::pg_catalog.text) AS answer OFFSET 0) r;
+	SELECT @extschema@.dlock_refresh(
+		"key" => $1, "version" => $2, "ttl" => $3, "owner" => $4, "value" => $5);
 $$;
 COMMENT ON FUNCTION dlock_refresh IS
 	'keep a lock for another TTL; returns its new expiry, or NULL if the lock is lost';
@@ -351,11 +336,7 @@ CREATE FUNCTION dlock_release(
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, false);
-	SELECT CASE WHEN r.answer OPERATOR(pg_catalog.<>) 'not_held'::pg_catalog.text THEN r.answer
-				WHEN @extschema@.dlock_require_served("key" => $1::pg_catalog.text) THEN r.answer END
-	  FROM (SELECT @extschema@.dlock_release(
-		"key" => $1::pg_catalog.text, "version" => $2::pg_catalog.int8,
-		"owner" => $3::pg_catalog.text) AS answer OFFSET 0) r;
+	SELECT @extschema@.dlock_release("key" => $1, "version" => $2, "owner" => $3);
 $$;
 COMMENT ON FUNCTION dlock_release IS
 	'release a lock; returns released, not_held or held_by_other';
@@ -374,11 +355,7 @@ CREATE FUNCTION dlock_check(
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_read($1);
-	SELECT CASE WHEN r.answer OPERATOR(pg_catalog.<>) 'not_held'::pg_catalog.text THEN r.answer
-				WHEN @extschema@.dlock_require_served("key" => $1::pg_catalog.text) THEN r.answer END
-	  FROM (SELECT @extschema@.dlock_check(
-		"key" => $1::pg_catalog.text, "version" => $2::pg_catalog.int8,
-		"owner" => $3::pg_catalog.text) AS answer OFFSET 0) r;
+	SELECT @extschema@.dlock_check("key" => $1, "version" => $2, "owner" => $3);
 $$;
 COMMENT ON FUNCTION dlock_check IS
 	'check whether the caller holds a lock; returns held, preempting, not_held or held_by_other';
@@ -391,11 +368,8 @@ CREATE FUNCTION dlock_force_release(
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, false);
-	SELECT CASE WHEN r.answer IS NOT NULL THEN r.answer
-				WHEN @extschema@.dlock_require_served("key" => $1::pg_catalog.text) THEN r.answer END
-	  FROM (SELECT @extschema@.dlock_force_release(
-		"key" => $1::pg_catalog.text, "reason" => $2::pg_catalog.text,
-		"version" => $3::pg_catalog.int8) AS answer OFFSET 0) r;
+	SELECT @extschema@.dlock_force_release(
+		"key" => $1, "reason" => $2, "version" => $3);
 $$;
 REVOKE ALL ON FUNCTION dlock_force_release FROM PUBLIC;
 COMMENT ON FUNCTION dlock_force_release IS
@@ -421,13 +395,10 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, false);
 	SELECT pg_catalog.int8or(pg_catalog.int8mul(@extschema@.dlock_enqueue(
-		"key" => $1::pg_catalog.text, "owner" => $2::pg_catalog.text,
-		"ttl" => $3::pg_catalog.interval, "value" => $4::pg_catalog.text,
-		"wait" => $5::pg_catalog.interval, "priority" => $6::pg_catalog.int4,
-		"cleanup" => $7::pg_catalog.interval, "force" => $8::pg_catalog.bool,
-		"slots" => $9::pg_catalog.int4, "at_least" => $10::pg_catalog.interval,
-		"delay" => $11::pg_catalog.interval, "lazy" => $12::pg_catalog.bool), 1024::pg_catalog.int8),
-		@extschema@.dlock_shard("key" => $1::pg_catalog.text)::pg_catalog.int8);
+		"key" => $1, "owner" => $2, "ttl" => $3, "value" => $4, "wait" => $5,
+		"priority" => $6, "cleanup" => $7, "force" => $8, "slots" => $9,
+		"at_least" => $10, "delay" => $11, "lazy" => $12), 1024::pg_catalog.int8),
+		@extschema@.dlock_shard("key" => $1)::pg_catalog.int8);
 $$;
 COMMENT ON FUNCTION dlock_enqueue IS
 	'put a request into the queue; returns its ticket';
@@ -440,7 +411,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	RUN ON dlock_router.to_ticket($1, false);
 	SELECT t."key", t."state", t."position", t."version"
 	  FROM @extschema@.dlock_ticket(
-		"ticket" => pg_catalog.int8shr($1::pg_catalog.int8, 10)) t;
+		"ticket" => pg_catalog.int8shr($1, 10)) t;
 $$;
 COMMENT ON FUNCTION dlock_router.ticket_of IS 'dlock_ticket, on the cluster of the ticket';
 
@@ -464,21 +435,10 @@ CREATE FUNCTION dlock_dequeue(
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_ticket($1, true);
-	SELECT @extschema@.dlock_dequeue("ticket" => pg_catalog.int8shr($1::pg_catalog.int8, 10));
+	SELECT @extschema@.dlock_dequeue("ticket" => pg_catalog.int8shr($1, 10));
 $$;
 COMMENT ON FUNCTION dlock_dequeue IS
 	'withdraw a request that still waits; returns whether it did';
-
-CREATE FUNCTION dlock_require_served(
-	key text
-) RETURNS boolean
-LANGUAGE plproxy VOLATILE STRICT PARALLEL UNSAFE AS $$
-	CLUSTER 'dlock_router';
-	RUN ON dlock_router.to_read($1);
-	SELECT @extschema@.dlock_require_served("key" => $1::pg_catalog.text);
-$$;
-COMMENT ON FUNCTION dlock_require_served IS
-	'true; raise error LK002 if the cluster of the key does not serve its shard';
 
 --
 -- What does not work through a router
@@ -572,8 +532,8 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
 		   l.requestor_since, l.requestor_deadline
-	  FROM @extschema@.dlock_list("prefix" => $2::pg_catalog.text,
-		"after" => $3::pg_catalog.text, "max_keys" => $4::pg_catalog.int4) l;
+	  FROM @extschema@.dlock_list("prefix" => $2,
+		"after" => $3, "max_keys" => $4) l;
 $$;
 COMMENT ON FUNCTION dlock_router.list_of IS 'dlock_list, on the cluster of a partition';
 
@@ -586,7 +546,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
 		   l.requestor_since, l.requestor_deadline
-	  FROM @extschema@.dlock_get("key" => $1::pg_catalog.text) l;
+	  FROM @extschema@.dlock_get("key" => $1) l;
 $$;
 COMMENT ON FUNCTION dlock_router.get_of IS 'dlock_get, on the cluster of the key';
 

@@ -495,14 +495,6 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION dlock_shard IS
 	'the shard of a key, a number from 0 to 1023; the same on every server';
 
-CREATE FUNCTION dlock_require_served(
-	key text
-) RETURNS boolean
-AS 'MODULE_PATHNAME', 'dlock_require_served'
-LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION dlock_require_served IS
-	'true; raise error LK002 if this database does not serve the shard of the key';
-
 CREATE FUNCTION dlock_serve(
 	shards int4multirange
 ) RETURNS void

@@ -65,9 +65,6 @@ SELECT shards FROM dlock_served;
 SELECT dlock_serve('{[1017,1018)}');
 SELECT shards FROM dlock.served;
 SELECT shards FROM dlock_served;
-SELECT dlock_require_served('b'), dlock_require_served(NULL);
-SELECT pg_temp.try($$SELECT dlock_require_served('c')$$);
-SELECT pg_temp.try($$SELECT dlock_require_served('')$$);
 SELECT pg_temp.try($$SELECT dlock_acquire('c')$$);
 SELECT pg_temp.try($$CALL dlock_lock('c')$$);
 SELECT pg_temp.try($$SELECT dlock_acquire('c', slots => 2)$$);
@@ -86,6 +83,15 @@ SELECT dlock_fence('a', :a);
 SELECT dlock_release('a', :a);
 SELECT dlock_release('invoice:42', owner => 'me');
 SELECT pg_temp.try($$SELECT dlock_acquire('a')$$);
+-- what is not held may be held elsewhere
+SELECT dlock_check('a', :a), dlock_release('a', :a), dlock_refresh('a', :a), dlock_force_release('a', 'x'), dlock_watch('a', :a);
+SET dlock.only_served = on;
+SELECT pg_temp.try($$SELECT dlock_check('a', 1)$$);
+SELECT pg_temp.code($$SELECT dlock_release('a', 1)$$), pg_temp.code($$SELECT dlock_refresh('a', 1)$$),
+	   pg_temp.code($$SELECT dlock_force_release('a', 'x')$$), pg_temp.code($$SELECT dlock_watch('a', 1)$$),
+	   pg_temp.code($$SELECT dlock_fence('a', 1)$$);
+SELECT dlock_check('b', 1), dlock_release('b', 1), dlock_refresh('b', 1), dlock_force_release('b', 'x'), dlock_watch('b', 1);
+RESET dlock.only_served;
 
 --
 -- none, the first and the last, ranges, all

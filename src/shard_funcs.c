@@ -23,7 +23,6 @@
 #include "xact.h"
 
 PG_FUNCTION_INFO_V1(dlock_shard);
-PG_FUNCTION_INFO_V1(dlock_require_served);
 PG_FUNCTION_INFO_V1(dlock_serve);
 PG_FUNCTION_INFO_V1(dlock_settle);
 PG_FUNCTION_INFO_V1(dlock_advance);
@@ -40,27 +39,6 @@ dlock_shard(PG_FUNCTION_ARGS)
 
 	dlock_args_check_key(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
 	PG_RETURN_INT32(dlock_shard_of(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)));
-}
-
-/*
- * For a router whose map may be old: a database that does not serve the shard
- * knows of no grant that others may have got elsewhere, so its "not_held" means
- * nothing.
- */
-Datum
-dlock_require_served(PG_FUNCTION_ARGS)
-{
-	text	   *data = PG_GETARG_TEXT_PP(0);
-	DlockStore	store;
-	DlockKey	key;
-
-	dlock_args_require_primary("dlock_require_served()");
-	dlock_args_check_key(VARDATA_ANY(data), VARSIZE_ANY_EXHDR(data));
-	dlock_key_set(&key, VARDATA_ANY(data), VARSIZE_ANY_EXHDR(data));
-	dlock_store_open(&store, false, false);
-	dlock_shard_check(&store, &key);
-	dlock_store_close(&store, false);
-	PG_RETURN_BOOL(true);
 }
 
 Datum

@@ -73,7 +73,7 @@ refused("INSERT INTO dlock_router.clusters VALUES ('a', '{[0,1024)}', 'dbname=a'
 	[qr/DETAIL:  a and b: \{\[7,9\)\}/], 'a map with a shard of two clusters');
 refused("INSERT INTO dlock_router.clusters VALUES ('a', '{[0,1025)}', 'dbname=a')", '23514', [], 'a shard that does not exist');
 refused("INSERT INTO dlock_router.clusters VALUES ('a', '{[0,1024)}', '$_')", '23514', [qr/clusters_connection_check/], $_)
-	foreach 'dbname=a password=x', 'user = postgres dbname=a', 'postgresql://postgres\@localhost/a';
+	foreach 'dbname=a password=x', 'user = postgres dbname=a', 'dbname=a options=-cwork_mem=1MB', 'postgresql://postgres\@localhost/a';
 refused("SELECT dlock_acquire('a')", '55000', [], 'what was refused has no effect');
 
 set_clusters($node, 'router', a => '{[0,512)}', $connection[0], b => '{[512,1024)}', $connection[1]);
