@@ -12,7 +12,10 @@ OBJS = \
 	src/contended.o \
 	src/database.o \
 	src/deadlock.o \
+	src/desk.o \
 	src/dlock.o \
+	src/drafts.o \
+	src/due.o \
 	src/ends.o \
 	src/events.o \
 	src/find.o \
@@ -20,6 +23,7 @@ OBJS = \
 	src/fsm.o \
 	src/funcs.o \
 	src/grant.o \
+	src/granter.o \
 	src/guc.o \
 	src/health.o \
 	src/hint.o \
@@ -30,17 +34,21 @@ OBJS = \
 	src/listing.o \
 	src/lock.o \
 	src/lwlocks.o \
+	src/outlook.o \
 	src/pins.o \
 	src/places.o \
 	src/policy.o \
 	src/policy_funcs.o \
+	src/queue.o \
 	src/quota.o \
 	src/range.o \
+	src/ready.o \
 	src/reaper.o \
 	src/record.o \
 	src/role.o \
 	src/row.o \
 	src/scan.o \
+	src/serve.o \
 	src/session.o \
 	src/session_end.o \
 	src/shard.o \
@@ -52,11 +60,15 @@ OBJS = \
 	src/stats_funcs.o \
 	src/store.o \
 	src/subscriber.o \
+	src/ticket.o \
+	src/ticket_funcs.o \
+	src/ticket_room.o \
 	src/trigger.o \
 	src/using.o \
 	src/version.o \
 	src/views.o \
 	src/wait.o \
+	src/waiter.o \
 	src/waitlog.o \
 	src/write.o \
 	src/xact.o

@@ -293,6 +293,44 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION dlock_list IS
 	'the rows of dlock_locks of keys that begin with a prefix, in the order of their keys, read by the index';
 
+-- A request that waits without a connection: src/ticket.c, src/granter.c.
+CREATE FUNCTION dlock_enqueue(
+	key text,
+	owner text,
+	ttl interval DEFAULT NULL,
+	value text DEFAULT NULL,
+	wait interval DEFAULT NULL,
+	priority integer DEFAULT 0,
+	cleanup interval DEFAULT '0',
+	force boolean DEFAULT false,
+	slots integer DEFAULT 1,
+	at_least interval DEFAULT '0',
+	delay interval DEFAULT '0',
+	lazy boolean DEFAULT false
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'dlock_enqueue'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_enqueue IS
+	'put a request for a lock into the queue at commit, where it waits by itself; return its ticket';
+
+CREATE FUNCTION dlock_ticket(
+	ticket bigint,
+	OUT key text,
+	OUT state text,
+	OUT "position" integer,
+	OUT version bigint
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dlock_ticket'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 1;
+COMMENT ON FUNCTION dlock_ticket IS
+	'what became of a ticket of the current role: waiting, granted or missed; no row if it is not known';
+
+CREATE FUNCTION dlock_dequeue(ticket bigint) RETURNS boolean
+AS 'MODULE_PATHNAME', 'dlock_dequeue'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_dequeue IS
+	'withdraw a request that still waits; true if it did';
+
 CREATE FUNCTION dlock_waiters_shown(
 	OUT key text,
 	OUT pid integer,
@@ -302,15 +340,18 @@ CREATE FUNCTION dlock_waiters_shown(
 	OUT slots integer,
 	OUT "position" integer,
 	OUT since timestamptz,
-	OUT until timestamptz
+	OUT until timestamptz,
+	OUT ticket bigint
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_waiters_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_waiters_shown IS 'the rows of the view dlock_waiters';
 
-CREATE VIEW dlock_waiters AS SELECT * FROM @extschema@.dlock_waiters_shown();
+CREATE VIEW dlock_waiters AS
+	SELECT w.key, w.pid, w.ticket, w.role, w.owner, w.priority, w.slots, w."position", w.since, w.until
+	  FROM @extschema@.dlock_waiters_shown() w;
 COMMENT ON VIEW dlock_waiters IS
-	'one row for each backend that waits in this database; a watcher has no priority and no position';
+	'one row for each backend and each ticket that waits in this database; a watcher has no priority and no position';
 GRANT SELECT ON dlock_waiters TO PUBLIC;
 
 CREATE FUNCTION dlock_health(

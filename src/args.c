@@ -30,6 +30,7 @@
 #include "guc.h"
 #include "key.h"
 #include "shmem.h"
+#include "ticket_room.h"
 
 #define MAX_SLOTS		10000
 
@@ -311,13 +312,13 @@ dlock_args_claim(FunctionCallInfo fcinfo, int version_arg, int owner_arg,
 				 errhint("Pass the version that dlock_acquire returned, or the owner that was passed to it.")));
 }
 
-/* How the grant ends. */
+/* How the grant ends: three arguments, from the given one on. */
 static void
-get_ending(FunctionCallInfo fcinfo, DlockRequest *request)
+get_ending(FunctionCallInfo fcinfo, int first, DlockRequest *request)
 {
-	request->at_least = dlock_args_span(fcinfo, 10, "at_least");
-	request->delay = dlock_args_span(fcinfo, 11, "delay");
-	request->lazy = get_flag(fcinfo, 12, "lazy");
+	request->at_least = dlock_args_span(fcinfo, first, "at_least");
+	request->delay = dlock_args_span(fcinfo, first + 1, "delay");
+	request->lazy = get_flag(fcinfo, first + 2, "lazy");
 	if (request->at_least > request->ttl)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -338,14 +339,15 @@ get_ending(FunctionCallInfo fcinfo, DlockRequest *request)
 
 /* What every acquire needs besides its key. */
 static void
-get_terms(FunctionCallInfo fcinfo, DlockRequest *request)
+get_terms(FunctionCallInfo fcinfo, int ttl_arg, int owner_arg, int max_value,
+		  DlockRequest *request)
 {
 	request->op = DLOCK_ACQUIRE;
-	request->ttl = dlock_args_ttl(fcinfo, 1);
+	request->ttl = dlock_args_ttl(fcinfo, ttl_arg);
 	if (request->ttl == 0)
 		request->ttl = (int64) Min(dlock_default_ttl, dlock_max_ttl) * 1000;
-	dlock_args_claim(fcinfo, DLOCK_NO_ARG, 2, request);
-	request->value = dlock_args_text(fcinfo, 3, "value", DLOCK_MAX_VALUE);
+	dlock_args_claim(fcinfo, DLOCK_NO_ARG, owner_arg, request);
+	request->value = dlock_args_text(fcinfo, 3, "value", max_value);
 	request->wait = dlock_args_wait(fcinfo, 4, "wait");
 	request->priority = get_priority(fcinfo, 5);
 }
@@ -355,12 +357,26 @@ void
 dlock_args_acquire(FunctionCallInfo fcinfo, DlockRequest *request)
 {
 	dlock_args_key(fcinfo, request);
-	get_terms(fcinfo, request);
+	get_terms(fcinfo, 1, 2, DLOCK_MAX_VALUE, request);
 	request->cleanup = dlock_args_span(fcinfo, 6, "cleanup");
 	request->force = get_flag(fcinfo, 7, "force");
 	request->session = get_flag(fcinfo, 8, "session");
 	set_slots(request, get_slots(fcinfo, 9));
-	get_ending(fcinfo, request);
+	get_ending(fcinfo, 10, request);
+}
+
+/* Those of dlock_enqueue: a ticket has an owner, and a short value. */
+void
+dlock_args_enqueue(FunctionCallInfo fcinfo, DlockRequest *request)
+{
+	dlock_args_key(fcinfo, request);
+	if (PG_ARGISNULL(1))
+		dlock_args_null("owner");
+	get_terms(fcinfo, 2, 1, DLOCK_MAX_TICKET_VALUE, request);
+	request->cleanup = dlock_args_span(fcinfo, 6, "cleanup");
+	request->force = get_flag(fcinfo, 7, "force");
+	set_slots(request, get_slots(fcinfo, 8));
+	get_ending(fcinfo, 9, request);
 }
 
 /*
@@ -380,7 +396,7 @@ dlock_args_acquire_all(FunctionCallInfo fcinfo, int *nkeys)
 
 	if (PG_ARGISNULL(0))
 		dlock_args_null("keys");
-	get_terms(fcinfo, &terms);
+	get_terms(fcinfo, 1, 2, DLOCK_MAX_VALUE, &terms);
 	terms.session = get_flag(fcinfo, 6, "session");
 	terms.slots = DLOCK_EXCLUSIVE;
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT,

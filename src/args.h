@@ -35,6 +35,7 @@ extern int64 dlock_args_wait(FunctionCallInfo fcinfo, int argno,
 extern void dlock_args_claim(FunctionCallInfo fcinfo, int version_arg,
 							 int owner_arg, DlockRequest *request);
 extern void dlock_args_acquire(FunctionCallInfo fcinfo, DlockRequest *request);
+extern void dlock_args_enqueue(FunctionCallInfo fcinfo, DlockRequest *request);
 extern DlockRequest *dlock_args_acquire_all(FunctionCallInfo fcinfo, int *nkeys);
 
 #endif							/* DLOCK_ARGS_H */

@@ -13,7 +13,6 @@
  */
 #include "postgres.h"
 
-#include "access/transam.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
@@ -28,10 +27,10 @@
 #include "clock.h"
 #include "deadlock.h"
 #include "lock.h"
+#include "outlook.h"
 #include "policy.h"
 #include "session.h"
 #include "stats.h"
-#include "using.h"
 #include "wait.h"
 #include "waitlog.h"
 
@@ -85,231 +84,19 @@ sleep_until(int64 until, bool without_snapshot)
 		EnsurePortalSnapshotExists();
 }
 
-/*
- * When to look for a deadlock next.  A suspicion is checked again soon, against
- * what has been seen since then.  Otherwise we look less and less often, because
- * the longer nobody waits for us elsewhere, the less likely a deadlock becomes.
- */
-typedef struct DeadlockWatch
-{
-	int64		next;			/* lease time */
-	int64		pause;
-	int64		suspected_at;	/* 0: not suspected */
-	int			doubts;			/* how often it was not confirmed */
-} DeadlockWatch;
-
-#define CONFIRM_US		INT64CONST(10000)
-#define MAX_DOUBTS		5
-#define MAX_PAUSE_US	INT64CONST(10000000)
-
-static void
-watch_deadlock(DeadlockWatch *watch, int64 now)
-{
-	bool		suspected;
-
-	if (now < watch->next)
-		return;
-
-	dlock_deadlock_check(watch->suspected_at, &suspected);
-
-	/* not suspected at all, or not confirmed after several checks */
-	if (watch->suspected_at == 0 ? !suspected : ++watch->doubts > MAX_DOUBTS)
-	{
-		watch->suspected_at = 0;
-		watch->pause = Min(watch->pause * 2, MAX_PAUSE_US);
-		watch->next = now + watch->pause;
-		return;
-	}
-	if (watch->suspected_at == 0)
-	{
-		watch->suspected_at = now;
-		watch->doubts = 0;
-	}
-	watch->next = now + CONFIRM_US;
-}
-
-/*
- * What keeps us waiting, for the deadlock check: the process that is using a
- * row or whose session the grant ends with, or else the owner of the lease.
- */
-static void
-find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
-			  DlockOutlook *outlook)
-{
-	outlook->must_end = dlock_fsm_must_end(found->states, found->n, request, now);
-	outlook->nblockers_all = 0;
-	outlook->nblockers = 0;
-	for (int i = 0; i < found->n; i++)
-	{
-		const DlockState *state = &found->states[i];
-		const DlockRow *row = &found->rows[i];
-		DlockBlocker *blocker;
-
-		if (!dlock_fsm_blocks(state, request, now) ||
-			outlook->nblockers_all++ >= DLOCK_MAX_BLOCKERS)
-			continue;
-		blocker = &outlook->blockers[outlook->nblockers++];
-		blocker->pid = 0;
-		blocker->role = state->role;
-		blocker->owner = 0;
-		if (row->is_ours)
-			blocker->pid = MyProcPid;
-		else if (TransactionIdIsValid(row->pending))
-			blocker->pid = dlock_using_xid(row->pending);
-		else if (state->held)
-			blocker->pid = state->pid;
-		if (blocker->pid == 0 && state->held)
-			blocker->owner = dlock_wait_owner(state->owner);
-	}
-}
-
-/*
- * A waiter that does not have the turn looks again after this long.  The one
- * before it passes the turn on, so it need not look at all, but it has to say
- * when it will: a commit whose lease ends no sooner than that need not wake it.
- */
-#define BEHIND_LOOK_US	INT64CONST(10000000)
-
-static int
-compare_times(const void *a, const void *b)
-{
-	int64		x = *(const int64 *) a;
-	int64		y = *(const int64 *) b;
-
-	return (x > y) - (x < y);
-}
-
-/* When enough of what blocks us has ended, if all of it just runs out. */
-static int64
-free_at(const DlockRequest *request, const DlockRows *found, int64 now)
-{
-	int			must_end = dlock_fsm_must_end(found->states, found->n, request, now);
-	int64	   *ends = palloc(found->n * sizeof(int64) + 1);
-	int			n = 0;
-
-	for (int i = 0; i < found->n; i++)
-	{
-		const DlockState *state = &found->states[i];
-
-		if (!dlock_fsm_blocks(state, request, now))
-			continue;
-
-		/* if it is in use, the end of that transaction wakes us */
-		ends[n++] = TransactionIdIsValid(found->rows[i].pending) ||
-			state->unsettled || state->used || !state->exists ?
-			DLOCK_NEVER : dlock_fsm_busy_until(state);
-	}
-	if (must_end == 0)
-		return DLOCK_NEVER;
-	qsort(ends, n, sizeof(int64), compare_times);
-	return ends[must_end - 1];
-}
-
-/* When the waiter should look again by itself, if nobody wakes it. */
-static int64
-look_again_at(const DlockRequest *request, const DlockTurn *turn,
-			  const DlockRows *found, const DlockResult *result,
-			  int64 looked_at, int64 now)
-{
-	int64		until;
-
-	if (turn->behind && result->answer != DLOCK_IS_ASKED)
-		return looked_at + BEHIND_LOOK_US;
-
-	until = free_at(request, found, looked_at);
-	if (result->answer == DLOCK_IS_ASKED)
-		for (int i = 0; i < found->n; i++)
-		{
-			const DlockState *state = &found->states[i];
-
-			if (!state->yields)
-				continue;
-			until = Min(until, state->expires);
-			until = Min(until, dlock_fsm_yield_by(state, &turn->asking,
-												  turn->until, now));
-		}
-	return until;
-}
-
-/* A holder is asked once; another holder is asked from now on. */
-static void
-ask(const DlockRequest *request, DlockAsking *asking, const DlockRows *found,
-	int64 now)
-{
-	DlockAsking before = *asking;
-
-	memset(asking, 0, sizeof(*asking));
-	if (request->slots == DLOCK_EXCLUSIVE)
-	{
-		asking->all = true;
-		asking->since = before.all ? before.since : now;
-		for (int i = 0; i < found->n && !before.all; i++)
-			if (found->states[i].yields)
-				dlock_stats_count(DLOCK_STAT_ASKED);
-		return;
-	}
-	for (int i = 0; i < found->n && asking->n < DLOCK_MAX_ASKED; i++)
-	{
-		const DlockState *state = &found->states[i];
-		bool		is_new = true;
-
-		if (!state->yields)
-			continue;
-		asking->one[asking->n].version = state->version;
-		asking->one[asking->n].since = now;
-		for (int j = 0; j < before.n; j++)
-			if (before.one[j].version == state->version)
-			{
-				asking->one[asking->n].since = before.one[j].since;
-				is_new = false;
-			}
-		asking->n++;
-		if (is_new)
-			dlock_stats_count(DLOCK_STAT_ASKED);
-	}
-}
-
-/*
- * Busy, but by nothing that withdraws what we have asked of the holders: an open
- * transaction of a holder, a fence or a refresh, buys it no more time.
- */
-static bool
-still_asking(const DlockRequest *request, const DlockTurn *turn,
-			 const DlockRows *found)
-{
-	if (turn->behind)
-		return false;
-	for (int i = 0; i < found->n; i++)
-	{
-		const DlockState *state = &found->states[i];
-
-		if (state->unsettled)
-			return true;
-		if (!state->held || state->priority >= request->priority)
-			continue;
-		if (turn->asking.all)
-			return true;
-		for (int j = 0; j < turn->asking.n; j++)
-			if (state->version == turn->asking.one[j].version)
-				return true;
-	}
-	return false;
-}
-
 /* Try again and again until it is granted, refused, or the time is up. */
 static void
 wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 			  DlockResult *result, DlockWaitLog *log, TimestampTz lock_deadline)
 {
-	DeadlockWatch watch = {0};
+	DlockDeadlockWatch watch;
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext each_look = AllocSetContextCreate(caller, "dlock wait",
 													ALLOCSET_DEFAULT_SIZES);
 	DlockOutlook outlook = {0};
 	DlockRows	found;
 
-	watch.pause = DeadlockTimeout * INT64CONST(1000);
-	watch.next = log->began + watch.pause;
+	dlock_deadlock_begin(&watch, log->began);
 
 	for (;;)
 	{
@@ -327,21 +114,11 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 			break;
 
 		now = dlock_clock_now();
-		if (result->answer == DLOCK_IS_ASKED)
-			ask(request, &turn->asking, &found, now);
-		else
-		{
-			if (now >= turn->until)
-				break;
-			if (!still_asking(request, turn, &found))
-				memset(&turn->asking, 0, sizeof(turn->asking));
-		}
-
-		outlook.wake_at = look_again_at(request, turn, &found, result, looked_at, now);
-		outlook.asking = turn->asking;
-		find_blockers(request, &found, looked_at, &outlook);
+		if (result->answer == DLOCK_IS_BUSY && now >= turn->until)
+			break;
+		dlock_outlook_make(request, turn, &found, result, looked_at, now, &outlook);
 		dlock_wait_publish(&outlook);
-		watch_deadlock(&watch, now);
+		dlock_deadlock_watch(&watch, now);
 		dlock_waitlog_still(log, &found, now);
 
 		/* if we waited for any other lock meanwhile, that turned it off */
@@ -437,7 +214,7 @@ dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 		dlock_session_prepare();
 	turn.until = request->wait == DLOCK_NEVER ?
 		DLOCK_NEVER : dlock_clock_now() + request->wait;
-	turn.behind = dlock_wait_others_first(&key, request->priority);
+	turn.behind = dlock_queue_others_first(&key, request->priority);
 	dlock_lock_try(&key, request, &turn, &found, result);
 	if (result->answer != DLOCK_IS_GRANTED && request->wait == 0)
 		dlock_stats_busy(&key);

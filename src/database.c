@@ -118,8 +118,8 @@ dlock_database(Oid dboid)
 	return db;
 }
 
-static void
-wake_launcher(void)
+void
+dlock_database_wake_launcher(void)
 {
 	Latch	   *latch = shared->launcher;
 
@@ -146,7 +146,7 @@ dlock_database_want_reaper(int64 when)
 	{
 		if (pg_atomic_compare_exchange_u64(&db->due, &old, (uint64) when))
 		{
-			wake_launcher();
+			dlock_database_wake_launcher();
 			break;
 		}
 	}
@@ -161,7 +161,7 @@ dlock_database_want_announcement(void)
 	if (db == NULL)
 		return;
 	pg_atomic_write_u32(&db->announce, 1);
-	wake_launcher();
+	dlock_database_wake_launcher();
 }
 
 DlockDatabase *

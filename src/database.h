@@ -86,6 +86,7 @@ extern void dlock_database_shmem_init(void);
 extern DlockDatabase *dlock_database(Oid dboid);
 extern void dlock_database_want_reaper(int64 when);
 extern void dlock_database_want_announcement(void);
+extern void dlock_database_wake_launcher(void);
 
 /* for the launcher and its reapers */
 extern DlockDatabase *dlock_database_at(int i);

@@ -9,6 +9,9 @@
  * If a process is not in our queue, PostgreSQL's lock manager is asked whether
  * it waits there.
  *
+ * A ticket waits for its owner: whatever its owner holds is stuck if the ticket
+ * is.  Its granter looks for circles on behalf of all tickets of the database.
+ *
  * Several processes may keep a waiter from a key, and it need not be necessary
  * that all of them go on: one of several places is free as soon as one of the
  * holders is.  So we do not just follow who waits for whom.  All processes that
@@ -40,21 +43,32 @@
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 
 #include "deadlock.h"
 #include "lwlocks.h"
 #include "stats.h"
+#include "ticket.h"
 #include "wait.h"
 
-/* A process that waits, or that another one waits for. */
+#define CONFIRM_US		INT64CONST(10000)
+#define MAX_DOUBTS		5
+#define MAX_PAUSE_US	INT64CONST(10000000)
+
+/*
+ * A process or a ticket that waits, or a process that another one waits for.
+ * What is said of processes below holds for tickets, too.
+ */
 typedef struct Process
 {
-	int			pid;
+	uint64		id;				/* its hash key: dlock_waiter_id() */
 	DlockWaiter *waiter;		/* NULL: not in our queue */
+	bool		is_known;		/* it is in the list of the search */
 	struct Process *first;		/* the first in line, if that is another one */
 	List	  **blockers;		/* for each: the processes that may be it */
 	int			nblockers;
@@ -62,76 +76,139 @@ typedef struct Process
 	struct Process *reached_from;	/* on a way from us */
 } Process;
 
+/* The waiters that share something. */
+typedef struct Group
+{
+	uint64		name;			/* of an owner, or the hash of a key */
+	List	   *waiters;
+} Group;
+
 typedef struct Search
 {
 	DlockWaiter *waiters;		/* as they were at one moment */
 	int			nwaiters;
 	int64		believe_since;	/* what was seen before that does not count */
-	List	   *processes;		/* we are the first one */
+	HTAB	   *by_id;
+	HTAB	   *by_owner;
+	HTAB	   *firsts;			/* those that have the turn, by key */
+	List	   *processes;		/* those that matter */
 } Search;
 
-static DlockWaiter *
-find_waiter(const Search *search, int pid)
+static HTAB *
+make_table(const char *name, Size entrysize)
 {
-	for (int i = 0; i < search->nwaiters; i++)
-		if (search->waiters[i].pid == pid)
-			return &search->waiters[i];
-	return NULL;
+	HASHCTL		ctl = {.keysize = sizeof(uint64),.entrysize = entrysize};
+
+	ctl.hcxt = CurrentMemoryContext;
+	return hash_create(name, 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/* The waiter that has the turn for the key that this one waits for. */
+static Group *
+get_group(HTAB *table, uint64 name)
+{
+	bool		found;
+	Group	   *group = hash_search(table, &name, HASH_ENTER, &found);
+
+	if (!found)
+		group->waiters = NIL;
+	return group;
+}
+
+static Process *
+get_entry(Search *search, uint64 id)
+{
+	bool		found;
+	Process    *process = hash_search(search->by_id, &id, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		memset(process, 0, sizeof(*process));
+		process->id = id;
+	}
+	return process;
+}
+
+static bool
+wait_for_same(const DlockWaiter *a, const DlockWaiter *b)
+{
+	return a->dboid == b->dboid && strcmp(a->key, b->key) == 0;
+}
+
+/* The waiter that has the turn for the key that this one waits for, if known. */
 static const DlockWaiter *
 first_in_line(const Search *search, const DlockWaiter *waiter)
 {
-	/* the copies are in the order of their queue */
-	for (int i = 0; i < search->nwaiters; i++)
-	{
-		const DlockWaiter *other = &search->waiters[i];
-
-		if (other->kind == DLOCK_WAIT_TURN && other->dboid == waiter->dboid &&
-			other->hash == waiter->hash && strcmp(other->key, waiter->key) == 0)
-			return other;
-	}
-	return waiter;
-}
-
-/* The process with this pid, which is added if it is new. */
-static Process *
-get_process(Search *search, int pid)
-{
-	Process    *process;
+	const Group *group = get_group(search->firsts, waiter->hash);
 	ListCell   *lc;
 
-	foreach(lc, search->processes)
+	foreach(lc, group->waiters)
+		if (wait_for_same(lfirst(lc), waiter))
+		return lfirst(lc);
+	return NULL;
+}
+
+static void
+begin_search(Search *search, int64 believe_since)
+{
+	search->believe_since = believe_since;
+	search->processes = NIL;
+	search->by_id = make_table("dlock waiting processes", sizeof(Process));
+	search->by_owner = make_table("dlock waiting owners", sizeof(Group));
+	search->firsts = make_table("dlock turns", sizeof(Group));
+	search->waiters = dlock_queue_copy_all(&search->nwaiters);
+	for (int i = 0; i < search->nwaiters; i++)
 	{
-		process = lfirst(lc);
-		if (process->pid == pid)
-			return process;
+		DlockWaiter *waiter = &search->waiters[i];
+		Group	   *group;
+
+		get_entry(search, dlock_waiter_id(waiter))->waiter = waiter;
+		if (waiter->kind != DLOCK_WAIT_TURN)
+			continue;
+		if (waiter->owner_name != 0)
+		{
+			group = get_group(search->by_owner, waiter->owner_name);
+			group->waiters = lappend(group->waiters, waiter);
+		}
+
+		/* the copies are in the order of their queue */
+		if (first_in_line(search, waiter) == NULL)
+		{
+			group = get_group(search->firsts, waiter->hash);
+			group->waiters = lappend(group->waiters, waiter);
+		}
 	}
-	process = palloc0(sizeof(Process));
-	process->pid = pid;
-	process->waiter = find_waiter(search, pid);
-	search->processes = lappend(search->processes, process);
+}
+
+/* A process that matters. */
+static Process *
+get_process(Search *search, uint64 id)
+{
+	Process    *process = get_entry(search, id);
+
+	if (!process->is_known)
+		search->processes = lappend(search->processes, process);
+	process->is_known = true;
 	return process;
 }
 
 /* A blocker is a process, or whatever waits in the name of an owner. */
 static List *
-find_blocker(Search *search, const DlockWaiter *waiter, const DlockBlocker *blocker)
+find_blocker(Search *search, const DlockWaiter *waiter, DlockBlocker blocker)
 {
 	List	   *processes = NIL;
+	ListCell   *lc;
 
-	if (blocker->pid != 0)
-		return list_make1(get_process(search, blocker->pid));
-	if (blocker->owner == 0)
+	if (blocker == 0)
 		return NIL;
-	for (int i = 0; i < search->nwaiters; i++)
+	if (!(blocker & DLOCK_OWNER_BIT))
+		return list_make1(get_process(search, blocker));
+	foreach(lc, get_group(search->by_owner, blocker)->waiters)
 	{
-		const DlockWaiter *other = &search->waiters[i];
+		const DlockWaiter *other = lfirst(lc);
 
-		if (other->kind == DLOCK_WAIT_TURN && other->dboid == waiter->dboid &&
-			other->role == blocker->role && other->owner_hash == blocker->owner)
-			processes = lappend(processes, get_process(search, other->pid));
+		if (other->dboid == waiter->dboid)
+			processes = lappend(processes,
+								get_process(search, dlock_waiter_id(other)));
 	}
 	return processes;
 }
@@ -152,12 +229,12 @@ find_blockers(Search *search, Process *process)
 
 	/* if anything else keeps it from the key, that comes first */
 	first = first_in_line(search, waiter);
-	if (waiter->must_end == 0 && first->pid != waiter->pid)
-		process->first = get_process(search, first->pid);
+	if (waiter->must_end == 0 && first != waiter)
+		process->first = get_process(search, dlock_waiter_id(first));
 	process->blockers = palloc0((waiter->nblockers + 1) * sizeof(List *));
 	process->nblockers = waiter->nblockers;
 	for (int i = 0; i < waiter->nblockers; i++)
-		process->blockers[i] = find_blocker(search, waiter, &waiter->blockers[i]);
+		process->blockers[i] = find_blocker(search, waiter, waiter->blockers[i]);
 	process->is_stuck = true;
 }
 
@@ -170,7 +247,7 @@ find_lock_blockers(Search *search, Process *process)
 	int			npids;
 
 	array = DatumGetArrayTypeP(OidFunctionCall1(F_PG_BLOCKING_PIDS,
-												Int32GetDatum(process->pid)));
+												Int32GetDatum((int) process->id)));
 	deconstruct_array(array, INT4OID, sizeof(int32), true, TYPALIGN_INT,
 					  &pids, NULL, &npids);
 	process->blockers = palloc0((npids + 1) * sizeof(List *));
@@ -280,7 +357,17 @@ find_circle(Process *us)
 		if (process->first != NULL && reach(us, process, process->first, &reached))
 			return true;
 	}
+	for (int i = 0; i < list_length(reached); i++)
+		((Process *) list_nth(reached, i))->reached_from = NULL;
 	return false;
+}
+
+static const char *
+name_process(const Process *process)
+{
+	if (process->waiter != NULL && process->waiter->ticket != 0)
+		return psprintf("ticket %lld", (long long) process->id);
+	return psprintf("process %d", (int) process->id);
 }
 
 /* The circle in words, beginning with us. */
@@ -297,12 +384,13 @@ describe_circle(const Process *us)
 		StringInfoData step;
 
 		initStringInfo(&step);
-		appendStringInfo(&step, "Process %d waits for %s, blocked by process %d.",
-						 from->pid,
+		appendStringInfo(&step, "%s waits for %s, blocked by %s.",
+						 name_process(from),
 						 from->waiter != NULL ?
 						 psprintf("lock \"%s\"", from->waiter->key) :
 						 "a PostgreSQL lock",
-						 process->pid);
+						 name_process(process));
+		step.data[0] = pg_toupper(step.data[0]);
 		if (path.len > 0)
 			appendStringInfo(&step, "\n%s", path.data);
 		path = step;
@@ -311,34 +399,85 @@ describe_circle(const Process *us)
 	return path.data;
 }
 
-/*
- * Look for a circle that we are in.  If believe_since is 0, a circle is only
- * suspected, and the waiters in it are woken to look again.  Otherwise only what
- * was seen since that lease time counts, and a circle raises the error.
- */
-void
-dlock_deadlock_check(int64 believe_since, bool *suspected)
+/* Those that are stuck look again, so that what they have published is true. */
+static void
+wake_stuck(const Search *search, uint64 us)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context = AllocSetContextCreate(caller, "dlock deadlock check",
-												  ALLOCSET_DEFAULT_SIZES);
-	Search		search = {0};
-	Process    *us;
 	ListCell   *lc;
 
-	MemoryContextSwitchTo(context);
-	search.believe_since = believe_since;
+	foreach(lc, search->processes)
+	{
+		const Process *process = lfirst(lc);
 
+		if (process->is_stuck && process->waiter != NULL && process->id != us)
+			dlock_queue_wake_id(process->id);
+	}
+}
+
+/*
+ * When to look
+ */
+
+void
+dlock_deadlock_begin(DlockDeadlockWatch *watch, int64 since)
+{
+	memset(watch, 0, sizeof(*watch));
+	watch->pause = DeadlockTimeout * INT64CONST(1000);
+	watch->next = since + watch->pause;
+}
+
+/* A check has been made. */
+static void
+plan_next(DlockDeadlockWatch *watch, bool suspected, int64 now)
+{
+	/* not suspected at all, or not confirmed after several checks */
+	if (watch->suspected_at == 0 ? !suspected : ++watch->doubts > MAX_DOUBTS)
+	{
+		watch->suspected_at = 0;
+		watch->pause = Min(watch->pause * 2, MAX_PAUSE_US);
+		watch->next = now + watch->pause;
+		return;
+	}
+	if (watch->suspected_at == 0)
+	{
+		watch->suspected_at = now;
+		watch->doubts = 0;
+	}
+	watch->next = now + CONFIRM_US;
+}
+
+/*
+ * If it is time, look for a circle that we are in.  The first time a circle is
+ * only suspected, and the waiters in it are woken to look again.  After that,
+ * only what they have seen since counts, and a circle raises the error.
+ */
+void
+dlock_deadlock_watch(DlockDeadlockWatch *watch, int64 now)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context;
+	Search		search;
+	Process    *us;
+	bool		found;
+	bool		is_certain;
+
+	if (now < watch->next)
+		return;
+
+	context = AllocSetContextCreate(caller, "dlock deadlock check",
+									ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
 	LWLockAcquire(dlock_lwlock_deadlock(), LW_EXCLUSIVE);
-	search.waiters = dlock_wait_copy_all(&search.nwaiters);
+	begin_search(&search, watch->suspected_at);
 	us = get_process(&search, MyProcPid);
 	find_stuck(&search);
-	*suspected = us->is_stuck && find_circle(us);
-	if (*suspected && believe_since != 0)
+	found = us->is_stuck && find_circle(us);
+	is_certain = found && watch->suspected_at != 0;
+	if (is_certain)
 		dlock_wait_withdraw();
 	LWLockRelease(dlock_lwlock_deadlock());
 
-	if (*suspected && believe_since != 0)
+	if (is_certain)
 	{
 		dlock_stats_count(DLOCK_STAT_DEADLOCKS);
 		ereport(ERROR,
@@ -347,15 +486,71 @@ dlock_deadlock_check(int64 believe_since, bool *suspected)
 				 errdetail("%s", describe_circle(us)),
 				 errhint("If you need several locks, always acquire them in the same order.")));
 	}
-
-	if (*suspected)
-		foreach(lc, search.processes)
-	{
-		const Process *process = lfirst(lc);
-
-		if (process->is_stuck && process->waiter != NULL && process != us)
-			dlock_wait_wake_pid(process->pid);
-	}
+	if (found)
+		wake_stuck(&search, us->id);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
+	plan_next(watch, found, now);
+}
+
+/* A ticket of this database that is in a circle, or NULL. */
+static Process *
+find_ticket_in_circle(const Search *search)
+{
+	for (int i = 0; i < list_length(search->processes); i++)
+	{
+		Process    *process = list_nth(search->processes, i);
+
+		if (process->waiter != NULL && process->waiter->ticket != 0 &&
+			process->waiter->dboid == MyDatabaseId && process->is_stuck &&
+			find_circle(process))
+			return process;
+	}
+	return NULL;
+}
+
+/*
+ * The same for all tickets of this database at once.  Returns a ticket that has
+ * to give up, or 0.
+ */
+int64
+dlock_deadlock_watch_tickets(DlockDeadlockWatch *watch, int64 now)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context;
+	Search		search;
+	Process    *victim;
+	int64		ticket = 0;
+
+	if (now < watch->next)
+		return 0;
+
+	context = AllocSetContextCreate(caller, "dlock deadlock check",
+									ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+	LWLockAcquire(dlock_lwlock_deadlock(), LW_EXCLUSIVE);
+	begin_search(&search, watch->suspected_at);
+	for (int i = 0; i < search.nwaiters; i++)
+		if (search.waiters[i].ticket != 0 && search.waiters[i].dboid == MyDatabaseId)
+			(void) get_process(&search, dlock_waiter_id(&search.waiters[i]));
+	find_stuck(&search);
+	victim = find_ticket_in_circle(&search);
+	if (victim != NULL && watch->suspected_at != 0)
+	{
+		ticket = (int64) victim->id;
+		dlock_ticket_give_up(ticket);
+	}
+	LWLockRelease(dlock_lwlock_deadlock());
+
+	if (ticket != 0)
+		ereport(LOG,
+				(errmsg("deadlock detected"),
+				 errdetail("%s", describe_circle(victim)),
+				 errhint("If you need several locks, always acquire them in the same order.")));
+	else if (victim != NULL)
+		wake_stuck(&search, 0);
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+	plan_next(watch, victim != NULL, now);
+	return ticket;
 }

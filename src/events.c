@@ -6,6 +6,8 @@
  * NOTIFY serializes the commits of the transactions that use it, so an
  * ordinary acquire or release sends nothing.  Events are a convenience: a
  * client that must know asks with dlock_check, and the fence protects the data.
+ * A grant that was made for a ticket is announced, in the transaction that makes
+ * it, because its requester has no call that returns.
  *
  * Any role can listen, so an event names roles but not owners.
  *
@@ -26,12 +28,28 @@
 #define MAX_PAYLOAD 7900
 
 static void
-begin_event(StringInfo event, const char *name, const char *key, int64 version)
+begin_key_event(StringInfo event, const char *name, const char *key)
 {
 	initStringInfo(event);
 	appendStringInfo(event, "{\"event\": \"%s\", \"key\": ", name);
 	escape_json(event, key);
+}
+
+static void
+begin_event(StringInfo event, const char *name, const char *key, int64 version)
+{
+	begin_key_event(event, name, key);
 	appendStringInfo(event, ", \"version\": " INT64_FORMAT, version);
+}
+
+/* An escaped byte takes up to six; a reason that may not fit is omitted. */
+static void
+append_reason(StringInfo event, const char *reason)
+{
+	if (reason == NULL || event->len + 6 * strlen(reason) >= MAX_PAYLOAD)
+		return;
+	appendStringInfoString(event, ", \"reason\": ");
+	escape_json(event, reason);
 }
 
 static void
@@ -70,13 +88,7 @@ dlock_event_forced(const char *key, int64 version, Oid by, const char *reason)
 
 	begin_event(&event, "forced", key, version);
 	append_role(&event, by);
-
-	/* an escaped byte takes up to six; a reason that may not fit is omitted */
-	if (reason != NULL && event.len + 6 * strlen(reason) < MAX_PAYLOAD)
-	{
-		appendStringInfoString(&event, ", \"reason\": ");
-		escape_json(&event, reason);
-	}
+	append_reason(&event, reason);
 	send_event(&event);
 }
 
@@ -90,5 +102,30 @@ dlock_event_preempt(const char *key, int64 version, Oid by, int32 priority,
 	append_role(&event, by);
 	appendStringInfo(&event, ", \"priority\": %d, \"deadline\": \"%s\"", priority,
 					 timestamptz_to_str(dlock_clock_to_wall(deadline)));
+	send_event(&event);
+}
+
+void
+dlock_event_granted(const char *key, int64 version, int64 ticket)
+{
+	StringInfoData event;
+
+	begin_event(&event, "granted", key, version);
+	appendStringInfo(&event, ", \"ticket\": " INT64_FORMAT, ticket);
+	send_event(&event);
+}
+
+/* The code is the SQLSTATE of the error that an acquire would raise, if any. */
+void
+dlock_event_missed(const char *key, int64 ticket, const char *code,
+				   const char *reason)
+{
+	StringInfoData event;
+
+	begin_key_event(&event, "missed", key);
+	appendStringInfo(&event, ", \"ticket\": " INT64_FORMAT, ticket);
+	if (code != NULL)
+		appendStringInfo(&event, ", \"code\": \"%s\"", code);
+	append_reason(&event, reason);
 	send_event(&event);
 }

@@ -59,6 +59,7 @@ typedef struct DlockRequest
 	int64		wait;			/* us; DLOCK_NEVER = without limit */
 	bool		force;			/* take it when the holder's time is up */
 	bool		without_snapshot;	/* the caller is a procedure */
+	bool		by_granter;		/* for a ticket, which has no connection */
 
 	/* the holder's own operations: give up rather than wait for the row */
 	bool		skip_used;

@@ -20,6 +20,7 @@
 int			dlock_default_ttl;
 int			dlock_max_ttl;
 int			dlock_reap_interval;
+int			dlock_max_tickets;
 bool		dlock_require_sync;
 bool		dlock_durable_grants;
 int			dlock_log_ends;
@@ -73,6 +74,14 @@ dlock_guc_init(void)
 							&dlock_reap_interval,
 							1000, 0, INT_MAX / 100,
 							PGC_SIGHUP, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("dlock.max_tickets",
+							"Sets how many tickets can wait at the same time.",
+							NULL,
+							&dlock_max_tickets,
+							10000, 0, 1000000,
+							PGC_POSTMASTER, 0,
 							NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("dlock.require_sync",

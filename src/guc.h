@@ -11,6 +11,7 @@
 extern int	dlock_default_ttl;	/* ms */
 extern int	dlock_max_ttl;		/* ms */
 extern int	dlock_reap_interval;	/* ms, 0 = never */
+extern int	dlock_max_tickets;
 
 /* how long a free row is kept, so that the next grant of its key can use it */
 #define DLOCK_LINGER_US ((int64) dlock_reap_interval * 1000 * 60)

@@ -14,6 +14,9 @@
  * Shared memory does not know the leases that were written before the server
  * started, so the launcher begins by sending a reaper to every database.
  *
+ * It also starts a granter where there are tickets and the last granter has left
+ * (see desk.c).
+ *
  * A reaper that fails (no worker slot, a database that allows no connections)
  * is started again later.  No lock depends on it.
  *
@@ -34,18 +37,24 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/wait_event.h"
 
 #include "clock.h"
 #include "database.h"
+#include "desk.h"
+#include "granter.h"
 #include "guc.h"
 #include "launcher.h"
 #include "reaper.h"
+#include "ticket.h"
 
 #define RESTART_SECONDS		1
+#define GRANTER_PAUSE_US	INT64CONST(1000000)
 #define VISIT_PAUSE_US		INT64CONST(50000)	/* between two visits */
 #define MAX_VISIT_US		INT64CONST(30000000)	/* then it is ended */
 #define RETRY_US			INT64CONST(10000000)
@@ -111,9 +120,78 @@ read_databases(bool all_due)
 	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
 
+	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+		if (OidIsValid(gone[i]))
+			dlock_ticket_forget(gone[i]);
 	dlock_database_forget(gone);
 	pfree(gone);
 }
+
+/*
+ * Granters
+ */
+
+/*
+ * May a granter be started in this database?  Not while a command has locked
+ * it, which may be about to drop it.
+ */
+static bool
+is_open(Oid dboid, bool *is_gone)
+{
+	LOCKTAG		tag;
+	bool		locked;
+
+	StartTransactionCommand();
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, dboid, 0);
+	locked = LockAcquire(&tag, RowExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+	*is_gone = locked && !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(dboid));
+	CommitTransactionCommand();
+	return locked && !*is_gone;
+}
+
+/*
+ * Start a granter where there are tickets and none is running: the last one has
+ * ended with an error, or has made way for a command.  Return when to look
+ * again.
+ */
+static int64
+start_granters(void)
+{
+	int64		next = DLOCK_NEVER;
+
+	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+	{
+		Oid			dboid = dlock_database_at(i)->dboid;
+		int64		when = OidIsValid(dboid) ? dlock_desk_call_at(i) : DLOCK_NEVER;
+		int64		now;
+		bool		is_gone;
+
+		if (when == DLOCK_NEVER)
+			continue;
+		now = dlock_clock_now();
+		if (when > now)
+		{
+			next = Min(next, when);
+			continue;
+		}
+		if (!is_open(dboid, &is_gone))
+		{
+			if (is_gone)
+				dlock_ticket_forget(dboid);
+			else
+				next = Min(next, now + GRANTER_PAUSE_US);
+			continue;
+		}
+		if (dlock_desk_call(i, now) && !dlock_granter_start(i))
+			dlock_desk_call_failed(i);
+		next = Min(next, now + GRANTER_PAUSE_US);
+	}
+	return next;
+}
+
+/*
+ * Reapers
+ */
 
 /*
  * Wait until the reaper has exited.  A visit is short.  One that is not is
@@ -128,6 +206,7 @@ wait_for_reaper(BackgroundWorkerHandle *handle)
 	for (;;)
 	{
 		BgwHandleStatus status;
+		int64		granters_at = start_granters();
 		int64		now = dlock_clock_now();
 		pid_t		pid;
 
@@ -143,7 +222,8 @@ wait_for_reaper(BackgroundWorkerHandle *handle)
 			until = now + RETRY_US;
 		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 (long) ((until - now) / 1000) + 1, PG_WAIT_EXTENSION);
+						 (long) (Max(Min(until, granters_at) - now, 0) / 1000) + 1,
+						 PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 	}
 }
@@ -264,6 +344,10 @@ dlock_launcher_main(Datum arg)
 	while (!ShutdownRequestPending)
 	{
 		int64		sleep = run_due();
+		int64		granters_at = start_granters();
+
+		if (granters_at != DLOCK_NEVER)
+			sleep = Min(sleep, Max(granters_at - dlock_clock_now(), 0));
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 (long) (sleep / 1000) + 1, PG_WAIT_EXTENSION);

@@ -33,6 +33,7 @@
 #include "database.h"
 #include "find.h"
 #include "fsm.h"
+#include "queue.h"
 #include "range.h"
 #include "row.h"
 #include "scan.h"
@@ -40,7 +41,6 @@
 #include "shown.h"
 #include "store.h"
 #include "using.h"
-#include "wait.h"
 
 PG_FUNCTION_INFO_V1(dlock_locks_shown);
 PG_FUNCTION_INFO_V1(dlock_get);
@@ -54,7 +54,7 @@ typedef struct Show
 	int64		now;
 	bool		sees_all;
 	MemoryContext per_row;
-	DlockWaiter asking;
+	DlockNamedWaiter asking;
 
 	/* dlock_list: stop after so many keys */
 	int			max_keys;
@@ -101,7 +101,7 @@ state_name(DlockPhase phase, bool asked)
 static void
 show_requestor(const Show *show, const DlockState *state, Datum *values, bool *isnull)
 {
-	const DlockWaiter *asking = &show->asking;
+	const DlockWaiter *asking = &show->asking.waiter;
 
 	for (int i = 0; i < 4; i++)
 	{
@@ -110,8 +110,7 @@ show_requestor(const Show *show, const DlockState *state, Datum *values, bool *i
 	}
 	if (!state->asked)
 		return;
-	values[0] = text_datum(asking->has_owner &&
-						   dlock_shown_may_see(show->sees_all, asking->role) ?
+	values[0] = text_datum(dlock_shown_may_see(show->sees_all, asking->role) ?
 						   asking->owner : NULL, &isnull[0]);
 	values[1] = Int32GetDatum(asking->priority);
 	values[2] = time_datum(dlock_fsm_asked_since(state, &asking->asking, show->now));
@@ -149,7 +148,7 @@ show_grant(Show *show, const DlockStore *store, const DlockKey *key,
 	dlock_row_grant(store->heap, tuple, &grant);
 	hidden = !dlock_shown_may_see(show->sees_all, grant.role);
 	state->asked = phase == DLOCK_PHASE_LIVE &&
-		dlock_wait_asked(key, state, &show->asking);
+		dlock_queue_asked(key, state, &show->asking);
 	until = phase == DLOCK_PHASE_COOLING ?
 		dlock_fsm_busy_until(state) : grant.expires_at;
 

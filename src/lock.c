@@ -27,12 +27,12 @@
 #include "clock.h"
 #include "guc.h"
 #include "lock.h"
+#include "queue.h"
 #include "record.h"
 #include "session.h"
 #include "shard.h"
 #include "standby.h"
 #include "version.h"
-#include "wait.h"
 #include "write.h"
 
 static LockTupleMode
@@ -304,7 +304,7 @@ find_and_decide(DlockTry *try)
 	if (try->request->op == DLOCK_CHECK)
 		for (int i = 0; i < found->n; i++)
 			found->states[i].asked = found->states[i].held &&
-				dlock_wait_asked(try->key, &found->states[i], NULL);
+				dlock_queue_asked(try->key, &found->states[i], NULL);
 
 	verdict = dlock_grant_decide(try, try->is_marked ?
 								 try->before : dlock_clock_now());
@@ -424,7 +424,7 @@ dlock_lock_foresee(const DlockRequest *request, DlockResult *result)
 
 	dlock_turn_begin(&turn);
 	dlock_key_set(&key, request->key, request->keylen);
-	turn.behind = dlock_wait_others_first(&key, request->priority);
+	turn.behind = dlock_queue_others_first(&key, request->priority);
 	begin_try(&try, &key, request, &turn, &found, result);
 	do
 	{

@@ -6,13 +6,14 @@
  * There is one lock for the array of databases (database.c), one that makes
  * deadlock checks run one at a time (deadlock.c), a fixed number of partition
  * locks that protect the addition of index entries (write.c, find.c), one lock
- * for each bucket of the queue (wait.c), one for the statistics (stats.c), one
- * for each set of contended keys (contended.c), and one for the room under
- * policies (quota.c).  Keys are spread over partitions, buckets and sets by their
- * hash.
+ * for each bucket of the queue (queue.c), one for the tickets (ticket.c, desk.c),
+ * one for the statistics (stats.c), one for each set of contended keys
+ * (contended.c), and one for the room under policies (quota.c).  Keys are spread
+ * over partitions, buckets and sets by their hash.
  *
- * No two kinds are held together, with one exception: the deadlock lock comes
- * before the bucket locks and before those of PostgreSQL's lock manager.
+ * No two kinds are held together, with two exceptions: the deadlock lock comes
+ * before the bucket locks and before those of PostgreSQL's lock manager, and the
+ * lock of the tickets comes after a bucket lock.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,7 +31,8 @@
 #define FIRST_BUCKET		(FIRST_PARTITION + DLOCK_PARTITIONS)
 #define STATS				(FIRST_BUCKET + DLOCK_BUCKETS)
 #define QUOTA				(STATS + 1)
-#define FIRST_CONTENDED		(QUOTA + 1)
+#define TICKETS				(QUOTA + 1)
+#define FIRST_CONTENDED		(TICKETS + 1)
 #define NLOCKS				(FIRST_CONTENDED + DLOCK_CONTENDED_SETS)
 
 static LWLockPadded *locks = NULL;
@@ -81,6 +83,12 @@ LWLock *
 dlock_lwlock_quota(void)
 {
 	return &locks[QUOTA].lock;
+}
+
+LWLock *
+dlock_lwlock_tickets(void)
+{
+	return &locks[TICKETS].lock;
 }
 
 LWLock *

@@ -23,6 +23,7 @@ extern LWLock *dlock_lwlock_partition(uint64 hash);
 extern LWLock *dlock_lwlock_bucket(int bucket);
 extern LWLock *dlock_lwlock_stats(void);
 extern LWLock *dlock_lwlock_quota(void);
+extern LWLock *dlock_lwlock_tickets(void);
 extern LWLock *dlock_lwlock_contended(int set);
 
 #endif							/* DLOCK_LWLOCKS_H */

@@ -47,11 +47,11 @@
 #include "guc.h"
 #include "lock.h"
 #include "places.h"
+#include "queue.h"
 #include "reaper.h"
 #include "row.h"
 #include "scan.h"
 #include "store.h"
-#include "wait.h"
 
 #define BATCH_ROWS		200
 #define BATCH_BLOCKS	2000
@@ -166,7 +166,7 @@ notify_holders(const DlockWaiter *waiter)
 		DlockState *grant = &found.states[i];
 
 		if (dlock_fsm_phase(grant, now) == DLOCK_PHASE_LIVE &&
-			dlock_wait_is_asked(waiter, grant))
+			dlock_waiter_asks(waiter, grant))
 			dlock_event_preempt(waiter->key, grant->version, waiter->role,
 								waiter->priority,
 								dlock_fsm_yield_by(grant, &waiter->asking,
@@ -178,18 +178,18 @@ notify_holders(const DlockWaiter *waiter)
 static void
 notify_asked(DlockDatabase *db)
 {
-	DlockWaiter *waiter = palloc(sizeof(DlockWaiter));
+	DlockNamedWaiter *asking = palloc(sizeof(DlockNamedWaiter));
 
 	(void) dlock_database_take_announcement(db);
-	while (dlock_wait_take_announcement(db->dboid, waiter))
+	while (dlock_queue_take_announcement(db->dboid, asking))
 	{
 		StartTransactionCommand();
 		PushActiveSnapshot(GetTransactionSnapshot());
-		notify_holders(waiter);
+		notify_holders(&asking->waiter);
 		PopActiveSnapshot();
 		CommitTransactionCommand();
 	}
-	pfree(waiter);
+	pfree(asking);
 }
 
 /*

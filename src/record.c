@@ -8,9 +8,9 @@
 #include "postgres.h"
 
 #include "ends.h"
+#include "queue.h"
 #include "record.h"
 #include "stats.h"
-#include "wait.h"
 #include "xact.h"
 
 static void
@@ -25,15 +25,15 @@ record(const DlockEnding *ending, DlockStat stat, DlockEnd how, int64 asked_at)
 static int64
 when_asked(const DlockEnding *ending)
 {
-	DlockWaiter *waiter;
+	DlockNamedWaiter *asking;
 	int64		asked_at = 0;
 
-	if (!dlock_wait_asked(ending->key, ending->state, NULL))
+	if (!dlock_queue_asked(ending->key, ending->state, NULL))
 		return 0;
-	waiter = palloc(sizeof(DlockWaiter));
-	if (dlock_wait_asked(ending->key, ending->state, waiter))
-		asked_at = dlock_fsm_asked_since(ending->state, &waiter->asking, ending->now);
-	pfree(waiter);
+	asking = palloc(sizeof(DlockNamedWaiter));
+	if (dlock_queue_asked(ending->key, ending->state, asking))
+		asked_at = dlock_fsm_asked_since(ending->state, &asking->waiter.asking, ending->now);
+	pfree(asking);
 	return asked_at;
 }
 

@@ -46,10 +46,10 @@
 #include "compat.h"
 #include "database.h"
 #include "errors.h"
+#include "queue.h"
 #include "shard.h"
 #include "shard_of.h"
 #include "shmem.h"
-#include "wait.h"
 #include "xact.h"
 
 #define WORDS	(DLOCK_SHARDS / 64)
@@ -335,7 +335,7 @@ xact_callback(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_COMMIT:
 			pg_atomic_fetch_add_u64(&dlock_database(MyDatabaseId)->served_changes, 1);
-			dlock_wait_wake_pid(0);
+			dlock_queue_wake_id(0);
 			break;
 		case XACT_EVENT_ABORT:
 			break;

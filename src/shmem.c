@@ -18,12 +18,15 @@
 #include "clock.h"
 #include "contended.h"
 #include "database.h"
+#include "desk.h"
 #include "hint.h"
 #include "lwlocks.h"
 #include "places.h"
+#include "queue.h"
 #include "quota.h"
 #include "shmem.h"
 #include "stats.h"
+#include "ticket_room.h"
 #include "wait.h"
 
 static shmem_request_hook_type prev_shmem_request = NULL;
@@ -40,7 +43,10 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(dlock_hint_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_database_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_places_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_queue_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_wait_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_desk_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_ticket_room_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_stats_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_contended_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_quota_shmem_size()));
@@ -59,7 +65,10 @@ startup(void)
 	dlock_hint_shmem_init();
 	dlock_database_shmem_init();
 	dlock_places_shmem_init();
+	dlock_queue_shmem_init();
 	dlock_wait_shmem_init();
+	dlock_desk_shmem_init();
+	dlock_ticket_room_shmem_init();
 	dlock_stats_shmem_init();
 	dlock_contended_shmem_init();
 	dlock_quota_shmem_init();

@@ -21,10 +21,10 @@
 #include "clock.h"
 #include "compat.h"
 #include "contended.h"
+#include "queue.h"
 #include "shmem.h"
 #include "shown.h"
 #include "stats.h"
-#include "wait.h"
 
 PG_FUNCTION_INFO_V1(dlock_stats_shown);
 PG_FUNCTION_INFO_V1(dlock_wait_times_shown);
@@ -48,21 +48,6 @@ begin_rows(FunctionCallInfo fcinfo, const char *what, int columns)
 	return rsinfo;
 }
 
-/* How many wait for their turn in this database. */
-static int
-count_waiting(void)
-{
-	int			nwaiters;
-	DlockWaiter *waiters = dlock_wait_copy_all(&nwaiters);
-	int			n = 0;
-
-	for (int i = 0; i < nwaiters; i++)
-		if (waiters[i].kind == DLOCK_WAIT_TURN && waiters[i].dboid == MyDatabaseId)
-			n++;
-	pfree(waiters);
-	return n;
-}
-
 Datum
 dlock_stats_shown(PG_FUNCTION_ARGS)
 {
@@ -82,7 +67,7 @@ dlock_stats_shown(PG_FUNCTION_ARGS)
 		if (i == DLOCK_STAT_YIELD_TIME)
 			values[n++] = dlock_shown_interval(stats.yield_max);
 	}
-	values[n++] = Int64GetDatum(count_waiting());
+	values[n++] = Int64GetDatum(dlock_queue_count());
 	values[n++] = TimestampTzGetDatum(stats.reset_at);
 	Assert(n == STATS_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, isnull);

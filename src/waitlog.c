@@ -18,9 +18,9 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
+#include "queue.h"
 #include "role.h"
 #include "using.h"
-#include "wait.h"
 #include "waitlog.h"
 
 static void
@@ -47,19 +47,43 @@ append_holder(StringInfo out, const DlockState *state, const DlockRow *row)
 		appendStringInfo(out, _(", process %d"), pid);
 }
 
+/* in a longer queue, the others are only counted */
+#define MAX_NAMED	50
+
 static void
 append_queue(StringInfo out, const DlockKey *key)
 {
 	DlockWaiter *waiters;
 	int			nwaiters;
+	int			n = 0;
 
-	waiters = dlock_wait_copy_all(&nwaiters);
+	waiters = dlock_queue_copy_all(&nwaiters);
 	for (int i = 0; i < nwaiters; i++)
-		if (waiters[i].kind == DLOCK_WAIT_TURN &&
-			waiters[i].dboid == MyDatabaseId && waiters[i].keylen == key->len &&
-			memcmp(waiters[i].key, key->data, key->len) == 0)
-			appendStringInfo(out, out->len == 0 ? "%d" : ", %d", waiters[i].pid);
+	{
+		const DlockWaiter *waiter = &waiters[i];
+
+		if (waiter->kind != DLOCK_WAIT_TURN ||
+			waiter->dboid != MyDatabaseId || waiter->keylen != key->len ||
+			memcmp(waiter->key, key->data, key->len) != 0 || n++ >= MAX_NAMED)
+			continue;
+		if (out->len > 0)
+			appendStringInfoString(out, ", ");
+		if (waiter->ticket != 0)
+			appendStringInfo(out, _("ticket %lld"), (long long) waiter->ticket);
+		else
+			appendStringInfo(out, "%d", waiter->pid);
+	}
+	if (n > MAX_NAMED)
+		appendStringInfo(out, _(" and %d more"), n - MAX_NAMED);
 	pfree(waiters);
+}
+
+/* Who waits, to begin a message with. */
+static char *
+name_waiter(const DlockWaitLog *log)
+{
+	return log->ticket != 0 ? psprintf(_("ticket %lld"), (long long) log->ticket) :
+		psprintf(_("process %d"), MyProcPid);
 }
 
 /* We are still waiting, for what was found. */
@@ -82,8 +106,8 @@ dlock_waitlog_still(DlockWaitLog *log, const DlockRows *found, int64 now)
 	initStringInfo(&queue);
 	append_queue(&queue, log->key);
 	ereport(LOG_SERVER_ONLY,
-			(errmsg("process %d still waiting for lock \"%s\" after %lld.%03d ms",
-					MyProcPid, pnstrdup(log->key->data, log->key->len),
+			(errmsg("%s still waiting for lock \"%s\" after %lld.%03d ms",
+					name_waiter(log), pnstrdup(log->key->data, log->key->len),
 					(long long) (waited / 1000), (int) (waited % 1000)),
 			 errdetail("Holder: %s. Wait queue: %s.", holders.data, queue.data)));
 }
@@ -100,12 +124,12 @@ dlock_waitlog_end(const DlockWaitLog *log, bool granted, int64 now)
 	key = pnstrdup(log->key->data, log->key->len);
 	if (granted)
 		ereport(LOG_SERVER_ONLY,
-				(errmsg("process %d acquired lock \"%s\" after %lld.%03d ms",
-						MyProcPid, key,
+				(errmsg("%s acquired lock \"%s\" after %lld.%03d ms",
+						name_waiter(log), key,
 						(long long) (waited / 1000), (int) (waited % 1000))));
 	else
 		ereport(LOG_SERVER_ONLY,
-				(errmsg("process %d failed to acquire lock \"%s\" after %lld.%03d ms",
-						MyProcPid, key,
+				(errmsg("%s failed to acquire lock \"%s\" after %lld.%03d ms",
+						name_waiter(log), key,
 						(long long) (waited / 1000), (int) (waited % 1000))));
 }

@@ -17,6 +17,7 @@ typedef struct DlockWaitLog
 	const DlockKey *key;
 	int64		began;			/* lease time */
 	bool		logged;
+	int64		ticket;			/* 0: our own */
 } DlockWaitLog;
 
 extern void dlock_waitlog_still(DlockWaitLog *log, const DlockRows *found,

@@ -22,7 +22,8 @@
  * Every key that a transaction is about to change is noted first, so that its
  * waiters are woken at the end, however the transaction ends.  When the
  * callbacks for COMMIT and ABORT run, the outcome is visible to all processes
- * and nothing may fail, so they only set latches, count and log.
+ * and nothing may fail, so they only set latches, count, log, and put tickets
+ * into the queue.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,12 +37,13 @@
 
 #include "clock.h"
 #include "database.h"
+#include "drafts.h"
 #include "ends.h"
 #include "guc.h"
+#include "queue.h"
 #include "session.h"
 #include "standby.h"
 #include "stats.h"
-#include "wait.h"
 #include "xact.h"
 
 /* of the current transaction */
@@ -49,6 +51,7 @@ static struct
 {
 	bool		touched;		/* a lock operation has run */
 	bool		had_xid;		/* something was written before it */
+	bool		has_tickets;	/* it decides about some */
 	int			wrote;			/* DlockWrite bits */
 	int64		wal_first;		/* WAL records before the first operation */
 	int64		wal_enter;		/* ... before the current operation */
@@ -93,8 +96,18 @@ dlock_xact_leave(DlockWrite wrote)
 	xact.wal_ours += pgWalUsage.wal_records - xact.wal_enter;
 
 	/* a try that failed leaves nothing to do at the end */
-	if (xact.wrote == DLOCK_WROTE_NOTHING && nchanges == 0)
+	if (xact.wrote == DLOCK_WROTE_NOTHING && nchanges == 0 && !xact.has_tickets)
 		xact.touched = false;
+}
+
+/* The end of this transaction decides about a ticket (drafts.c). */
+void
+dlock_xact_note_ticket(int64 ticket, bool is_draft)
+{
+	dlock_drafts_add(ticket, is_draft);
+	dlock_xact_enter();
+	xact.has_tickets = true;
+	dlock_xact_leave(DLOCK_WROTE_NOTHING);
 }
 
 /*
@@ -181,12 +194,12 @@ count_changes(void)
 static void
 wake_waiters(int first, bool rolled_back)
 {
-	if (nchanges > first && dlock_wait_any())
+	if (nchanges > first && dlock_queue_any())
 		for (int i = first; i < nchanges; i++)
 		{
 			if (rolled_back)
 				changes[i].change.wakes_turn = true;
-			dlock_wait_wake(&changes[i].change);
+			dlock_queue_changed(&changes[i].change);
 		}
 	nchanges = first;
 }
@@ -271,6 +284,8 @@ at_end(bool committed)
 	restore_synchronous_commit();
 	if (committed)
 		count_changes();
+	if (xact.has_tickets)
+		dlock_drafts_at_end(committed);
 	wake_waiters(0, !committed);
 	dlock_ends_at_end(committed);
 	dlock_session_at_end(committed);
@@ -303,6 +318,11 @@ xact_callback(XactEvent event, void *arg)
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has changed or fenced a lock"),
 						 errhint("End it with COMMIT, or acquire the lock in a transaction of its own.")));
+			if (xact.has_tickets)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that has taken a ticket"),
+						 errhint("End it with COMMIT, or call dlock_enqueue in a transaction of its own.")));
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
@@ -329,6 +349,8 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	/* the changes of this subtransaction and its children come last */
 	while (first > 0 && changes[first - 1].subid >= mySubid)
 		first--;
+	if (xact.has_tickets)
+		dlock_drafts_at_abort_sub(mySubid);
 	wake_waiters(first, true);
 	dlock_session_at_abort_sub(mySubid);
 }

@@ -29,5 +29,6 @@ extern void dlock_xact_end_change(int change, bool wakes_turn,
 								  bool wakes_change, int64 expires);
 extern void dlock_xact_count_change(int change, DlockStat stat);
 extern void dlock_xact_want_reaper(int64 when);
+extern void dlock_xact_note_ticket(int64 ticket, bool is_draft);
 
 #endif							/* DLOCK_XACT_H */

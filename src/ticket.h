@@ -1,0 +1,69 @@
+/*-------------------------------------------------------------------------
+ *
+ * ticket.h
+ *	  The memory of tickets.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_TICKET_H
+#define DLOCK_TICKET_H
+
+#include "queue.h"
+#include "ticket_room.h"
+
+/* A ticket that its granter looks at. */
+typedef struct DlockTicketLook
+{
+	int64		number;
+	DlockTerms	terms;
+	int			position;		/* how many come before it */
+	bool		upgrades;
+	bool		has_waited;		/* it has been looked at before */
+	bool		logged;			/* that it waits */
+	int64		since;			/* lease time */
+	int64		until;
+	DlockAsking asking;
+	char		key[DLOCK_MAX_KEY + 1];
+	char		owner[DLOCK_MAX_OWNER + 1];
+	char		value[DLOCK_MAX_TICKET_VALUE + 1];
+} DlockTicketLook;
+
+/* A ticket as its requester sees it. */
+typedef struct DlockTicketShown
+{
+	DlockTicketState state;
+	int			position;		/* 0: not known */
+	int64		version;
+	int64		since;			/* lease time */
+	int			keylen;
+	char		key[DLOCK_MAX_KEY + 1];
+} DlockTicketShown;
+
+/* for requesters */
+extern int64 dlock_ticket_find(const DlockKey *key, const DlockTerms *terms,
+							   int64 *version);
+extern int64 dlock_ticket_draft(const DlockKey *key, const DlockTerms *terms, int db);
+extern bool dlock_ticket_show(int64 number, Oid role, DlockTicketShown *shown);
+extern bool dlock_ticket_remove(int64 number, Oid role,
+								DlockTicketShown *shown);
+
+/* at the end of a transaction: these must not fail */
+extern void dlock_ticket_publish(int64 number);
+extern void dlock_ticket_discard(int64 number);
+extern void dlock_ticket_settle(int64 number);
+extern void dlock_ticket_return(int64 number);
+
+/* for a granter */
+extern bool dlock_ticket_look(int64 number, DlockTicketLook *look);
+extern bool dlock_ticket_upgrade(int64 number);
+extern bool dlock_ticket_tell(int64 number, const DlockOutlook *outlook,
+							  bool logged);
+extern bool dlock_ticket_end(int64 number, DlockTicketState outcome,
+							 int64 version, TransactionId xid, bool wake_next);
+extern void dlock_ticket_give_up(int64 number);
+extern int64 *dlock_ticket_list(Oid dboid, int *n);
+
+/* for the launcher */
+extern void dlock_ticket_forget(Oid dboid);
+
+#endif							/* DLOCK_TICKET_H */
