@@ -623,14 +623,18 @@ COMMENT ON FUNCTION dlock_list IS
 	'the rows of dlock_locks of keys that begin with a prefix, in the order of their keys, read by the index';
 
 CREATE FUNCTION dlock_router.waiters_of(integer,
-	OUT key text, OUT pid integer, OUT role text, OUT owner text, OUT priority integer,
-	OUT slots integer, OUT "position" integer, OUT since timestamptz, OUT until timestamptz)
+	OUT key text, OUT pid integer, OUT ticket bigint, OUT role text, OUT owner text,
+	OUT priority integer, OUT slots integer, OUT "position" integer, OUT since timestamptz,
+	OUT until timestamptz)
 RETURNS SETOF record
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON $1;
-	SELECT w.key, w.pid, w.role::pg_catalog.text AS role, w.owner, w.priority, w.slots,
-		   w."position", w.since, w.until
+	SELECT w.key, w.pid,
+		   pg_catalog.int8or(pg_catalog.int8mul(w.ticket, 1024::pg_catalog.int8),
+							 @extschema@.dlock_shard(w.key)::pg_catalog.int8) AS ticket,
+		   w.role::pg_catalog.text AS role, w.owner, w.priority, w.slots, w."position",
+		   w.since, w.until
 	  FROM @extschema@.dlock_waiters w;
 $$;
 COMMENT ON FUNCTION dlock_router.waiters_of IS 'dlock_waiters, on the cluster of a partition';
@@ -638,6 +642,7 @@ COMMENT ON FUNCTION dlock_router.waiters_of IS 'dlock_waiters, on the cluster of
 CREATE FUNCTION dlock_waiters_shown(
 	OUT key text,
 	OUT pid integer,
+	OUT ticket bigint,
 	OUT role text,
 	OUT owner text,
 	OUT priority integer,
@@ -664,7 +669,7 @@ COMMENT ON FUNCTION dlock_waiters_shown IS 'the rows of the view dlock_waiters';
 
 CREATE VIEW dlock_waiters AS SELECT * FROM @extschema@.dlock_waiters_shown();
 COMMENT ON VIEW dlock_waiters IS
-	'one row for each backend that waits on a cluster; a watcher has no priority and no position';
+	'one row for each backend and each ticket that waits on a cluster; a watcher has no priority and no position';
 GRANT SELECT ON dlock_waiters TO PUBLIC;
 
 CREATE FUNCTION dlock_router.health_of(integer,
