@@ -79,7 +79,7 @@ DATA = $(wildcard sql/dlock--*.sql)
 PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
-REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints health rows table shard
+REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints health rows table shard tickets
 ISOLATION = try kinds late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 

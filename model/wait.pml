@@ -12,6 +12,11 @@
  * With SHARED, the waiters ask for shared locks, and their transactions, once
  * granted, stay open forever.
  *
+ * With TICKET, the second waiter is a ticket.  A requester enqueues it in a
+ * transaction, which may roll back, and may withdraw it later.  A granter looks at
+ * it when it is woken.  The granter's transaction may roll back, and the granter may
+ * end at any time, after which the launcher starts another one.
+ *
  * The guard to remove (at most one)
  *
  *	NO_RECHECK			sleep after entering the queue, without looking again
@@ -22,6 +27,12 @@
  *	NO_PASS_ON			a waiter that leaves without the lock wakes nobody
  *	KEEP_TURN			a shared waiter that gets the lock does not wake the next
  *	OVERTAKE			a newcomer does not look into the queue
+ *	PUBLISH_EARLY		a ticket enters the queue before its transaction commits
+ *	TELL_EARLY			"granted" is told before the granter's commit
+ *	NO_RETURN			a rollback of the granter does not put the ticket back
+ *	NO_RESTART			a granter that has ended is not replaced
+ *	FORGET				a new granter looks only at what is woken from then on
+ *	GRANT_WITHDRAWN		a ticket that was withdrawn meanwhile is granted
  */
 #define WAITERS	2
 #define NONE	WAITERS
@@ -32,24 +43,43 @@ byte queue[WAITERS];			/* in the order of service */
 byte nwaiters;
 bool woken[WAITERS];
 bool latch[WAITERS];
+byte order[WAITERS];			/* of arrival */
+byte arrivals;
 
+#define TICKET_NUMBER	1		/* the waiter that is a ticket */
+#ifdef TICKET
+#define is_ticket(w)	(w == TICKET_NUMBER)
+#else
+#define is_ticket(w)	false
+#endif
+
+mtype = { DRAFT, WAITING, ENDING, GRANTED, GONE };
+mtype ticket = DRAFT;
+bool ready;						/* it is in the list of its granter */
+byte deaths = 1;				/* of a granter */
+bool told;
+
+bool granted_uncommitted;		/* a ticket whose enqueue was rolled back */
+bool told_in_vain;				/* a grant that was not made */
+bool granted_withdrawn;
 bool overtaken;
 bool two_inside;				/* an exclusive grant beside another */
 byte inside;					/* exclusive grants */
 
-/* dlock_wait_wake(), under the lock of the bucket */
+/* dlock_queue_changed(), under the lock of the bucket */
 inline wake_first() {
 	atomic {
 		if
 		:: queue[0] != NONE ->
 			woken[queue[0]] = true;
+			ready = ready || is_ticket(queue[0]);
 			latch[queue[0]] = true
 		:: else
 		fi
 	}
 }
 
-/* xact.c, at_end(); dlock_wait_any() saves the look */
+/* xact.c, at_end(); dlock_queue_any() saves the look */
 inline wake_at_end() {
 	if
 	:: nwaiters > 0 -> wake_first()
@@ -122,14 +152,24 @@ inline try_shared(may, got) {
 #define passes_on(granted)	(!granted)
 #endif
 
+/* At the place that its arrival gives it. */
+inline insert(w) {
+	if
+	:: queue[0] == NONE -> queue[0] = w
+	:: queue[0] != NONE && order[w] < order[queue[0]] ->
+		queue[1] = queue[0];
+		queue[0] = w
+	:: else -> queue[1] = w
+	fi;
+	nwaiters++
+}
+
 inline enter(w) {
 	atomic {
 		woken[w] = false;
-		if
-		:: queue[0] == NONE -> queue[0] = w
-		:: else -> queue[1] = w
-		fi;
-		nwaiters++
+		order[w] = arrivals;
+		arrivals++;
+		insert(w)
 	}
 }
 
@@ -252,6 +292,156 @@ proctype Newcomer() {
 	fi
 }
 
+#ifdef TICKET
+
+/* dlock_ticket_publish() */
+inline publish() {
+	atomic {
+		enter(TICKET_NUMBER);
+		ticket = WAITING;
+		ready = true;
+		latch[TICKET_NUMBER] = true
+	}
+}
+
+/* The transaction of the enqueue, and what the requester does then. */
+proctype Requester() {
+#ifdef PUBLISH_EARLY
+	publish();
+	if
+	:: true							/* commit */
+	:: atomic {
+			granted_uncommitted = ticket != WAITING;
+			assert(!granted_uncommitted);
+			leave(TICKET_NUMBER, false);
+			ready = false;
+			ticket = GONE
+		}
+	fi;
+#else
+	if
+	:: publish()					/* commit */
+	:: ticket = GONE				/* rollback */
+	fi;
+#endif
+
+	/* some call dlock_dequeue(); the others must be granted it */
+	if
+	:: atomic {
+			ticket == WAITING ->
+			leave(TICKET_NUMBER, false);
+			ready = false;
+			ticket = GONE
+		}
+	:: true
+	fi;
+	ticket == GRANTED || ticket == GONE
+}
+
+/* Its transaction ends without a commit; dlock_ticket_return() */
+inline undo() {
+	inside--;
+	got = false;
+	unlocked = true;
+#ifndef NO_RETURN
+	atomic {
+		if
+		:: ticket == ENDING ->
+			insert(TICKET_NUMBER);
+			ticket = WAITING;
+			ready = true;
+			latch[TICKET_NUMBER] = true;
+			told_in_vain = told;
+			assert(!told_in_vain)
+		:: else
+		fi
+	};
+#endif
+	wake_at_end()
+}
+
+/* It may end anywhere, and the launcher starts another one. */
+proctype Granter() {
+	bool behind, got;
+
+begin:
+#ifndef FORGET
+	goto look;
+#endif
+
+idle:
+	if
+	:: ready -> ready = false
+	:: !ready ->
+		if
+		:: latch[TICKET_NUMBER] -> latch[TICKET_NUMBER] = false; goto idle
+		:: ticket == GRANTED || ticket == GONE -> goto gone
+		:: deaths > 0 -> goto died
+		fi
+	:: deaths > 0 -> goto died
+	fi;
+
+look:
+	if
+	:: deaths > 0 -> goto died
+	:: true
+	fi;
+	atomic {
+		if
+		:: ticket == WAITING -> rearm(TICKET_NUMBER, behind)
+		:: else -> goto idle
+		fi
+	};
+	try(!behind, got);
+	if
+	:: !got -> goto idle
+	:: got
+	fi;
+	atomic {
+		if
+		:: ticket == WAITING ->
+			leave(TICKET_NUMBER, true);
+			ready = false;
+			ticket = ENDING
+		:: else ->
+#ifdef GRANT_WITHDRAWN
+			granted_withdrawn = true;
+			assert(!granted_withdrawn)
+#else
+			skip
+#endif
+		fi
+	};
+	if
+	:: ticket != ENDING -> undo(); goto idle	/* it was withdrawn */
+	:: else
+	fi;
+#ifdef TELL_EARLY
+	told = true;
+#endif
+	if
+	:: atomic { ticket = GRANTED; told = true }	/* commit */
+	:: undo(); goto idle
+	:: deaths > 0 -> undo(); goto died
+	fi;
+
+	/* the owner releases it */
+	inside--;
+	end_transaction();
+	goto gone;
+
+died:
+	deaths--;
+#ifndef NO_RESTART
+	goto begin;
+#endif
+
+gone:
+	skip
+}
+
+#endif
+
 init {
 	atomic {
 		queue[0] = NONE;
@@ -259,6 +449,11 @@ init {
 		run Holder();
 		run Newcomer();
 		run Waiter(0);
+#ifdef TICKET
+		run Requester();
+		run Granter()
+#else
 		run Waiter(1)
+#endif
 	}
 }

@@ -313,13 +313,8 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_enqueue IS
 	'put a request for a lock into the queue at commit, where it waits by itself; return its ticket';
 
-CREATE FUNCTION dlock_ticket(
-	ticket bigint,
-	OUT key text,
-	OUT state text,
-	OUT "position" integer,
-	OUT version bigint
-) RETURNS SETOF record
+CREATE FUNCTION dlock_ticket(ticket bigint)
+RETURNS TABLE (key text, state text, "position" integer, version bigint)
 AS 'MODULE_PATHNAME', 'dlock_ticket'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 1;
 COMMENT ON FUNCTION dlock_ticket IS

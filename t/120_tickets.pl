@@ -202,7 +202,7 @@ fresh();
 take();
 $a->ask_it('SET ROLE alice');
 $t = enqueue($a, $key, 'me');
-until_state($node, $t, '', 'another role sees nothing');
+is(state_of($now, $t), '', 'another role sees nothing');
 is($now->ask_it("SELECT dlock_dequeue($t)"), 'f', '... and withdraws nothing, not even a superuser');
 $b->ask_it('SET ROLE bob');
 isnt(enqueue($b, $key, 'me'), $t, 'the same owner of another role is another one');
