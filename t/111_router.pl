@@ -358,16 +358,23 @@ is(sql('SELECT pg_catalog.count(*) > 10 FROM public.dlock_health()'), 't', 'dloc
 is(sql('SELECT pg_catalog.count(*) FROM public.dlock_stats'), 1, 'dlock_stats');
 is(sql('SELECT pg_catalog.count(*) >= 0 FROM public.dlock_locks'), 't', 'dlock_locks');
 is(sql("SELECT pg_catalog.count(*) FROM public.dlock_list('', NULL, 1)"), 1, 'dlock_list');
+my %router = (env => { PGDATABASE => 'router' });
+my ($code, $out, $err);
+
+server_is($node);
+($code, $out, $err) = dlock('shard', 'list', \%router);
+is($code, 0, 'dlock shard list') or diag $err;
+foreach my $way ([ 'b', 'a' ], [ 'a', 'b' ])
+{
+	($code, $out, $err) = dlock('shard', 'move', 17, @$way, \%router);
+	is($code, 0, "dlock shard move, from $way->[0] to $way->[1]") or diag $err;
+}
 is($node->safe_psql($_, 'SELECT pg_catalog.string_agg(what, $$ $$) FROM evil.caught'), '', "nothing was caught in $_") foreach qw(router a b);
 $node->safe_psql('postgres', "ALTER DATABASE $_ RESET search_path") foreach qw(router a b);
 
 #
 # The command line, and with it libdlock
 #
-
-server_is($node);
-my %router = (env => { PGDATABASE => 'router' });
-my ($code, $out, $err);
 
 ($code, $out, $err) = dlock('exec', $low, '--', 'sh', '-c', 'echo $DLOCK_VERSION', \%router);
 is($code, 0, 'dlock exec');
