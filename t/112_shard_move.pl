@@ -303,6 +303,14 @@ is(servers(), 'b', 'and nothing was done');
 is($code, 0, 'unless it does not matter');
 make_synchronous($primary, $standby);
 cut_off($standby);
+
+# first a grant: the router passes on the warning that it is not confirmed, and libdlock hears it
+$run = start_dlock('acquire', $key, '--ttl=1s', '--timeout=2s', \%router);
+until_sync_waits($primary, 1, q{backend_type = 'client backend'});
+$primary->safe_psql('postgres', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'});
+($code, $out, $err) = end_dlock($run);
+is($code, 69, 'a grant through the router that no standby has confirmed is not reported') or diag "$out$err";
+
 $run = start_dlock('shard', 'move', $shard, 'c', 'b', @both, \%router);
 until_sync_waits($primary, 1, q{application_name = 'dlock shard'});
 $primary->safe_psql('postgres', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'dlock shard' AND wait_event = 'SyncRep'});
