@@ -22,7 +22,6 @@
 #include "access/htup_details.h"
 #include "access/transam.h"
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "catalog/pg_foreign_server.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
@@ -91,15 +90,10 @@ refuse_transaction(void)
 			 errhint("Call the function in a statement of its own, outside of a transaction block. If that does not matter, SET dlock_router.autocommit_ok = on.")));
 }
 
-/*
- * A router on a standby is as good as any, because it writes nothing.  A
- * transaction that is read-only because somebody said so is not.
- */
 static void
 require_no_transaction(void)
 {
-	if (XactReadOnly && !RecoveryInProgress())
-		PreventCommandIfReadOnly("changing a lock");
+	PreventCommandIfReadOnly("changing a lock");
 	if (autocommit_ok)
 		return;
 	if (IsTransactionBlock() || IsSubTransaction() ||
