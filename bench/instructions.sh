@@ -21,6 +21,8 @@ instruction_jobs=(
 	'dlock: dlock --keys 1000'
 	'dlock_async: dlock_async --keys 1000'
 	'plpgsql: plpgsql --keys 1000'
+	'guarded: dlock --keys 1000'
+	'routed: dlock --keys 1000'
 )
 
 # The same, with acquire and release in different backends, so that each is
@@ -92,6 +94,54 @@ per_cycle() {
 	echo $(((${2:-0} - ${1:-0}) / counted))
 }
 
+# The same in a database that serves its shards because it was told to: the shard
+# of each key is computed.
+count_guarded() {
+	sql -c "SELECT dlock_serve('{[0,1024)}')"
+	count_job "$@"
+	sql -c 'SELECT dlock_serve(NULL)'
+}
+
+# The sessions that have used locks, of those that have ended.
+lockers() {
+	grep -ls dlock_lock_try "$work"/callgrind/* | sort || true
+}
+
+# routed_session N ARGUMENT...: prints the pid of its session in the router, and that of
+# the session that the router had on the cluster, which ends a little later
+routed_session() {
+	local before new='' pid until=$((SECONDS + 60))
+
+	before=$(lockers)
+	pid=$(counted_session "$@")
+	until [ -n "$new" ] && grep -q '^totals' "$new"; do
+		[ "$SECONDS" -lt "$until" ] || die "the router had no session on the cluster"
+		sleep 0.1
+		new=$(comm -13 <(echo "$before") <(lockers) | head -n 1)
+	done
+	echo "$pid ${new##*/}"
+}
+
+# count_routed NAME CONTENDER ARGUMENT...: through a router on the same server
+count_routed() {
+	# shellcheck disable=SC2034	# for sql and command_of
+	local command answer PGDATABASE=router
+
+	note "instructions: $1"
+	PGDATABASE=postgres sql -c 'CREATE DATABASE router'
+	sql -c 'CREATE EXTENSION plproxy' -c 'CREATE EXTENSION dlock_router' \
+		-c "INSERT INTO dlock_router.clusters VALUES ('bench', '{[0,1024)}', 'host=127.0.0.1 port=$PGPORT dbname=bench')"
+	command_of "$2"
+	routed_session $((counted + 100)) "${@:3}" >"$work/log/first.log"
+	answer=$(routed_session 100 "${@:3}")
+	read -ra few <<<"$answer"
+	PGDATABASE=bench sql -c 'VACUUM dlock.locks'
+	answer=$(routed_session $((counted + 100)) "${@:3}")
+	read -ra many <<<"$answer"
+	keep fact "instructions_$1_cluster" \
+		"$(per_cycle "$(instructions_of "${few[1]}")" "$(instructions_of "${many[1]}")")"
+}
+
 # count_kind NAME CONTENDER ARGUMENT...
 #
 # dlock_acquire_all() counts its TTLs anew if it took more than a millisecond.
@@ -156,7 +206,14 @@ bench_instructions() {
 			prepare_kind "$name"
 			count_kind "$name" "${arguments[@]}"
 		else
-			count_job "$name" "${arguments[@]}"
+			if [ "$name" = routed ] && [ ! -e "$("$pg_config" --pkglibdir)/plproxy.so" ]; then
+				note "instructions: $name needs PL/Proxy"
+				continue
+			fi
+			case $name in
+				guarded | routed) "count_$name" "$name" "${arguments[@]}" ;;
+				*) count_job "$name" "${arguments[@]}" ;;
+			esac
 			keep fact "instructions_$name" \
 				"$(per_cycle "$(instructions_of "${few[0]}")" "$(instructions_of "${many[0]}")")"
 		fi

@@ -50,6 +50,9 @@ my %name = (
 	zookeeper => 'ZooKeeper',
 	commit => 'two bare commits',
 	xid => 'two transaction ids, no WAL',
+	guarded => 'dlock, durable, which serves some shards',
+	routed => 'dlock, durable, through a router: in the router',
+	routed_cluster => 'the same: in the cluster',
 	hot_update => 'one HOT update',
 	select => '`SELECT 1` twice',
 	select_once => '`SELECT 1`',
@@ -420,7 +423,7 @@ sub table_expiry
 	];
 }
 
-my @counted_cycles = qw(select advisory xid commit hot_update dlock_async dlock plpgsql);
+my @counted_cycles = qw(select advisory xid commit hot_update dlock_async dlock guarded routed routed_cluster plpgsql);
 my @counted_calls = qw(select_once try refresh);
 
 sub table_instructions

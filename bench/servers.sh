@@ -41,6 +41,8 @@ build_all() {
 	copy_tree "$work/tree"
 	as_user make -s -C "$work/tree" PG_CONFIG="$pg_config" install >"$log" 2>&1 ||
 		show_and_die "$log" "could not build dlock"
+	as_user make -s -C "$work/tree/router" PG_CONFIG="$pg_config" install >"$log" 2>&1 ||
+		show_and_die "$log" "could not build the router"
 	as_user make -s -C "$work/tree/bench" PG_CONFIG="$pg_config" load >"$log" 2>&1 ||
 		show_and_die "$log" "could not build the load generator"
 	as_user make -s -C "$work/tree/bench" PG_CONFIG="$pg_config" threads >"$log" 2>&1 ||

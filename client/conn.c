@@ -123,6 +123,7 @@ void
 dlock_conn_result_error(DlockConn *conn, const PGresult *result)
 {
 	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	const char *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
 
 	dlock_error_make(&conn->error, PQresultErrorField(result, PG_DIAG_SQLSTATE),
 					 text != NULL ? text : PQresultErrorMessage(result),
@@ -134,10 +135,10 @@ dlock_conn_result_error(DlockConn *conn, const PGresult *result)
 				 "Drop the function of the same name in schema %s that does not belong to extension dlock,"
 				 " and revoke CREATE on that schema from other roles.",
 				 conn->schema);
-	conn->retry = dlock_error_classify(&conn->error);
+	conn->retry = dlock_error_classify(&conn->error) ||
+		dlock_error_no_cluster(&conn->error, function);
 	conn->timed_out =
-		dlock_error_timed_out(&conn->error,
-							  PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION),
+		dlock_error_timed_out(&conn->error, function,
 							  dlock_now() - conn->sent_at, conn->statement_timeout);
 	if (PQstatus(conn->pg) == CONNECTION_BAD)
 		conn->retry = true;

@@ -70,15 +70,20 @@ dlock_connect_forget(DlockConn *conn)
  * sends a warning and then reports success.  That is no confirmation, because
  * a failover would undo the change.  The text of the warning is translated and
  * its SQLSTATE is that of any warning, so it is recognized by the function of
- * the server that raised it.
+ * the server that raised it.  A router passes on the warnings of a cluster
+ * without that function, so there every warning counts.
  */
 static void
 hear_notice(void *arg, const PGresult *result)
 {
 	DlockConn  *conn = arg;
 	const char *source = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
+	const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 
-	if (source != NULL && strcmp(source, "SyncRepWaitForLSN") == 0)
+	if (source == NULL || code == NULL)
+		return;
+	if (strcmp(source, "SyncRepWaitForLSN") == 0 ||
+		(strcmp(source, "plproxy_remote_error") == 0 && strncmp(code, "01", 2) == 0))
 		conn->unconfirmed = true;
 }
 

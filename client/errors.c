@@ -56,6 +56,20 @@ dlock_error_classify(dlock_error *error)
 }
 
 /*
+ * Could a router not reach the cluster of the key?  PL/Proxy reports that as an
+ * internal error of its own.  Errors of the cluster have another function.
+ */
+bool
+dlock_error_no_cluster(dlock_error *error, const char *function)
+{
+	if (function == NULL || strcmp(function, "plproxy_error_with_state") != 0 ||
+		!is(error, "XX000"))
+		return false;
+	error->status = DLOCK_UNREACHABLE;
+	return true;
+}
+
+/*
  * The server is there but accepts nobody at the moment: it is full, starting
  * or shutting down.
  */

@@ -60,6 +60,10 @@
  * returned so that errors.c recognizes its effect, and the call is repeated.
  * transaction_timeout exists since PostgreSQL 17.
  *
+ * The extension may be dlock_router, which passes each call on to a cluster that
+ * commits it by itself.  The library does not depend on several calls taking
+ * effect together, so in such a session it allows them in one transaction.
+ *
  * connect.c needs a warning of the server (hear_notice()), so warnings must not
  * be turned off.  With a pooler in between that is up to the administrator.
  */
@@ -75,9 +79,13 @@ const char	dlock_sql_lookup[] =
 " pg_catalog.set_config('statement_timeout', '0', false),"
 " pg_catalog.set_config('lock_timeout', '0', false),"
 " CASE WHEN pg_catalog.current_setting('transaction_timeout', true) IS NOT NULL"
-" THEN pg_catalog.set_config('transaction_timeout', '0', false) END) END"
+" THEN pg_catalog.set_config('transaction_timeout', '0', false) END,"
+" CASE WHEN e.extname" EQUALS "'dlock_router'::pg_catalog.name"
+" THEN pg_catalog.set_config('dlock_router.autocommit_ok', 'on', false) END) END"
 " FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
-" WHERE e.extname" EQUALS "'dlock'::pg_catalog.name AND n.oid" EQUALS "e.extnamespace";
+" WHERE (e.extname" EQUALS "'dlock'::pg_catalog.name"
+" OR e.extname" EQUALS "'dlock_router'::pg_catalog.name)"
+" AND n.oid" EQUALS "e.extnamespace ORDER BY e.extname LIMIT 1";
 
 /* is the server there? */
 const char	dlock_sql_probe[] = "SELECT 1";

@@ -109,7 +109,7 @@ leave() {
 # A copy of the tree without what was built in it.
 copy_tree() {
 	mkdir "$1"
-	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' --exclude=./client/cli/dlock --exclude=./torture/check --exclude=./torture/client --exclude=./torture/links --exclude=libdlock.a --exclude='libdlock.so*' \
+	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' --exclude=./client/cli/dlock --exclude=./torture/check --exclude=./torture/client --exclude=./torture/routed --exclude=./torture/links --exclude=libdlock.a --exclude='libdlock.so*' \
 		--exclude=./results --exclude=./output_iso --exclude=./tmp_check \
 		--exclude=./tmp_check_iso --exclude=./log --exclude=./build --exclude='./dlock-*.zip' . |
 		tar -C "$1" -xf - --no-same-owner
@@ -184,17 +184,59 @@ pg_regress() {
 		--inputdir="$1" --outputdir="$3" --no-locale --encoding=UTF8 "${@:4}"
 }
 
+# start_server [NAME]: several servers have names
 start_server() {
-	mkdir "$work/sock"
-	give "$work/sock"
-	as_user "$bindir/initdb" -D "$work/data" -U postgres -A trust -N >"$work/log/initdb.log" 2>&1 &&
-		as_user "$bindir/pg_ctl" -D "$work/data" -l "$work/log/server.log" -w start \
-			-o "-c listen_addresses= -k $work/sock -c shared_preload_libraries=dlock -c fsync=off" \
-			>"$work/log/start.log" 2>&1
+	local name=${1:+-$1}
+
+	mkdir "$work/sock$name"
+	give "$work/sock$name"
+	as_user "$bindir/initdb" -D "$work/data$name" -U postgres -A trust -N >"$work/log/initdb$name.log" 2>&1 &&
+		as_user "$bindir/pg_ctl" -D "$work/data$name" -l "$work/log/server$name.log" -w start \
+			-o "-c listen_addresses= -k $work/sock$name -c shared_preload_libraries=dlock -c fsync=off" \
+			>"$work/log/start$name.log" 2>&1
 }
 
 stop_server() {
-	as_user "$bindir/pg_ctl" -D "$work/data" -w -m fast stop >"$work/log/stop.log" 2>&1
+	local name=${1:+-$1}
+
+	as_user "$bindir/pg_ctl" -D "$work/data$name" -w -m fast stop >"$work/log/stop$name.log" 2>&1
+}
+
+# Two clusters and a router, each on a server of its own, with dlock installed.
+start_cluster() {
+	local name psql=("$bindir/psql" -X -q -v ON_ERROR_STOP=1 -U postgres -d postgres)
+
+	for name in a b router; do
+		start_server "$name" || return
+	done
+	as_user "${psql[@]}" -h "$work/sock-a" -c 'CREATE EXTENSION dlock' -c "SELECT dlock_serve('{[0,512)}')" &&
+		as_user "${psql[@]}" -h "$work/sock-b" -c 'CREATE EXTENSION dlock' -c "SELECT dlock_serve('{[512,1024)}')" &&
+		as_user "${psql[@]}" -h "$work/sock-router" -c 'CREATE EXTENSION plproxy' -c 'CREATE EXTENSION dlock_router' \
+			-c "INSERT INTO dlock_router.clusters VALUES
+				('a', '{[0,512)}', 'host=$work/sock-a dbname=postgres'),
+				('b', '{[512,1024)}', 'host=$work/sock-b dbname=postgres')"
+}
+
+stop_cluster() {
+	local name
+
+	for name in a b router; do
+		stop_server "$name" || return
+	done
+}
+
+# show_cluster_tour <tree>: what a router does, then a shard that moves
+show_cluster_tour() {
+	local psql=("$bindir/psql" -X -q -h "$work/sock-router" -U postgres -d postgres)
+	local dlock=("$1/client/cli/dlock")
+
+	input=$1/scripts/tour_cluster.sql as_user "${psql[@]}" 2>&1 &&
+		echo '$ dlock shard list' &&
+		as_user "${dlock[@]}" shard list -h "$work/sock-router" -U postgres -d postgres &&
+		echo && echo '$ dlock shard move 512-600 b a' &&
+		as_user "${dlock[@]}" shard move 512-600 b a -h "$work/sock-router" -U postgres -d postgres 2>&1 &&
+		echo && echo '$ dlock shard list' &&
+		as_user "${dlock[@]}" shard list -h "$work/sock-router" -U postgres -d postgres
 }
 
 # What a new user sees first.

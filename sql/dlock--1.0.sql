@@ -505,6 +505,13 @@ COMMENT ON TABLE dlock.served IS
 REVOKE ALL ON TABLE dlock.served FROM PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('dlock.served', '');
 
+CREATE VIEW dlock_served AS
+	SELECT COALESCE(pg_catalog.range_intersect_agg(s.shards),
+					'{[0,1024)}'::pg_catalog.int4multirange) AS shards
+	  FROM dlock.served s;
+COMMENT ON VIEW dlock_served IS 'one row: the shards that this database serves';
+GRANT SELECT ON dlock_served TO PUBLIC;
+
 CREATE FUNCTION dlock.served_changed() RETURNS trigger
 AS 'MODULE_PATHNAME', 'dlock_served_changed'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;

@@ -61,8 +61,10 @@ SELECT dlock_acquire('invoice:42', '1h', 'me') AS invoice \gset
 --
 -- shard 1017, which is that of b
 --
+SELECT shards FROM dlock_served;
 SELECT dlock_serve('{[1017,1018)}');
 SELECT shards FROM dlock.served;
+SELECT shards FROM dlock_served;
 SELECT pg_temp.try($$SELECT dlock_acquire('c')$$);
 SELECT pg_temp.try($$CALL dlock_lock('c')$$);
 SELECT pg_temp.try($$SELECT dlock_acquire('c', slots => 2)$$);
@@ -81,6 +83,15 @@ SELECT dlock_fence('a', :a);
 SELECT dlock_release('a', :a);
 SELECT dlock_release('invoice:42', owner => 'me');
 SELECT pg_temp.try($$SELECT dlock_acquire('a')$$);
+-- what is not held may be held elsewhere
+SELECT dlock_check('a', :a), dlock_release('a', :a), dlock_refresh('a', :a), dlock_force_release('a', 'x'), dlock_watch('a', :a);
+SET dlock.only_served = on;
+SELECT pg_temp.try($$SELECT dlock_check('a', 1)$$);
+SELECT pg_temp.code($$SELECT dlock_release('a', 1)$$), pg_temp.code($$SELECT dlock_refresh('a', 1)$$),
+	   pg_temp.code($$SELECT dlock_force_release('a', 'x')$$), pg_temp.code($$SELECT dlock_watch('a', 1)$$),
+	   pg_temp.code($$SELECT dlock_fence('a', 1)$$);
+SELECT dlock_check('b', 1), dlock_release('b', 1), dlock_refresh('b', 1), dlock_force_release('b', 'x'), dlock_watch('b', 1);
+RESET dlock.only_served;
 
 --
 -- none, the first and the last, ranges, all
@@ -141,6 +152,7 @@ INSERT INTO dlock.served VALUES ('{}');
 SELECT pg_temp.code($$SELECT dlock_acquire('e')$$);
 -- of several rows, what all of them say
 INSERT INTO dlock.served VALUES ('{[0,1024)}');
+SELECT shards FROM dlock_served;
 SELECT pg_temp.code($$SELECT dlock_acquire('e')$$);
 TRUNCATE dlock.served;
 SELECT dlock_acquire('e') IS NOT NULL;
@@ -157,6 +169,7 @@ SELECT dlock_shard('a');
 SELECT pg_temp.try($$SELECT dlock_serve('{}')$$);
 SELECT pg_temp.try($$SELECT dlock_advance(1)$$);
 SELECT pg_temp.try($$SELECT dlock_settle()$$);
+SELECT shards FROM dlock_served;
 SELECT pg_temp.try($$DELETE FROM dlock.served$$);
 RESET ROLE;
 SELECT dlock_serve('{[1017,1018)}');

@@ -140,7 +140,10 @@ dlock_watch(PG_FUNCTION_ARGS)
 	dlock_args_key(fcinfo, &request);
 	timeout = dlock_args_wait(fcinfo, 2, "timeout");
 	if (!dlock_await_change(request.key, request.keylen, is_held, &version, timeout))
+	{
+		dlock_lock_require_served(&request);
 		PG_RETURN_NULL();
+	}
 	PG_RETURN_INT64(version);
 }
 
@@ -161,6 +164,8 @@ dlock_refresh(PG_FUNCTION_ARGS)
 								   request.ttl, DLOCK_NO_PRIORITY);
 
 	dlock_lock_execute(&request, &result);
+	if (result.answer == DLOCK_IS_NOT_HELD)
+		dlock_lock_require_served(&request);
 	if (result.answer != DLOCK_IS_HELD)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(dlock_clock_to_wall(result.expires));
@@ -198,6 +203,8 @@ dlock_release(PG_FUNCTION_ARGS)
 	dlock_args_claim(fcinfo, 1, 2, &request);
 
 	dlock_lock_execute(&request, &result);
+	if (result.answer == DLOCK_IS_NOT_HELD)
+		dlock_lock_require_served(&request);
 	return answer_text(result.answer);
 }
 
@@ -221,6 +228,8 @@ dlock_check(PG_FUNCTION_ARGS)
 	dlock_args_claim(fcinfo, 1, 2, &request);
 
 	dlock_lock_execute(&request, &result);
+	if (result.answer == DLOCK_IS_NOT_HELD)
+		dlock_lock_require_served(&request);
 	return answer_text(result.answer);
 }
 
@@ -314,6 +323,9 @@ dlock_force_release(PG_FUNCTION_ARGS)
 		dlock_event_forced(key, request.version, request.role, reason);
 	}
 	if (highest == 0)
+	{
+		dlock_lock_require_served(&request);
 		PG_RETURN_NULL();
+	}
 	PG_RETURN_INT64(highest);
 }

@@ -25,6 +25,7 @@ int			dlock_max_tickets;
 bool		dlock_require_sync;
 bool		dlock_durable_grants;
 int			dlock_log_ends;
+bool		dlock_only_served;
 char	   *dlock_token;
 
 static const struct config_enum_entry log_ends_options[] = {
@@ -110,6 +111,14 @@ dlock_guc_init(void)
 							 &dlock_log_ends,
 							 DLOCK_LOG_NO_ENDS, log_ends_options,
 							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("dlock.only_served",
+							 "Reports an error if a lock is not held and its shard is not served.",
+							 "For clients that may have sent a request to the wrong server.",
+							 &dlock_only_served,
+							 false,
+							 PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 
 	DefineCustomStringVariable("dlock.token",

@@ -28,6 +28,7 @@ typedef enum DlockLogEnds
 } DlockLogEnds;
 
 extern int	dlock_log_ends;
+extern bool dlock_only_served;
 extern char *dlock_token;		/* digits, or empty */
 
 extern void dlock_guc_init(void);

@@ -413,6 +413,25 @@ dlock_lock_execute(const DlockRequest *request, DlockResult *result)
 	dlock_lock_try(&key, request, &turn, &found, result);
 }
 
+/*
+ * The lock is not held.  A database that does not serve the shard cannot know
+ * that, because another one may have granted the lock since.  Whoever may have
+ * come to the wrong database, by an old map, wants an error instead.
+ */
+void
+dlock_lock_require_served(const DlockRequest *request)
+{
+	DlockKey	key;
+	DlockStore	store;
+
+	if (likely(!dlock_only_served))
+		return;
+	dlock_key_set(&key, request->key, request->keylen);
+	dlock_store_open(&store, false, false);
+	dlock_shard_check(&store, &key);
+	dlock_store_close(&store, false);
+}
+
 /* What would an acquire answer that does not wait?  Steps 1 and 2 only. */
 void
 dlock_lock_foresee(const DlockRequest *request, DlockResult *result)

@@ -35,11 +35,9 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/lsyscache.h"
-#include "utils/pg_crc.h"
 #include "utils/rangetypes.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -50,6 +48,7 @@
 #include "errors.h"
 #include "queue.h"
 #include "shard.h"
+#include "shard_of.h"
 #include "shmem.h"
 #include "xact.h"
 
@@ -72,25 +71,6 @@ static struct
 
 /* Has the current transaction changed it?  Then it is read each time. */
 static bool changed = false;
-
-/*
- * The shard of a key: the last ten bits of the CRC-32 (that of zlib, Ethernet
- * and PNG) of its UTF-8 form.  This must never change, and every client can
- * compute it.
- */
-int
-dlock_shard_of(const char *key, int keylen)
-{
-	char	   *utf8 = pg_server_to_any(key, keylen, PG_UTF8);
-	pg_crc32	crc;
-
-	INIT_TRADITIONAL_CRC32(crc);
-	COMP_TRADITIONAL_CRC32(crc, utf8, utf8 == key ? keylen : strlen(utf8));
-	FIN_TRADITIONAL_CRC32(crc);
-	if (utf8 != key)
-		pfree(utf8);
-	return crc % DLOCK_SHARDS;
-}
 
 /*
  * The set

@@ -13,10 +13,7 @@
 #include "key.h"
 #include "store.h"
 
-#define DLOCK_SHARDS	1024
-
 extern void dlock_shard_init(void);
-extern int	dlock_shard_of(const char *key, int keylen);
 extern void dlock_shard_check(const DlockStore *store, const DlockKey *key);
 extern void dlock_shard_serve(const MultirangeType *shards);
 extern void dlock_shard_changed(void);

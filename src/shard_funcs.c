@@ -18,6 +18,7 @@
 #include "args.h"
 #include "compat.h"
 #include "shard.h"
+#include "shard_of.h"
 #include "version.h"
 #include "xact.h"
 

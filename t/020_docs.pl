@@ -487,7 +487,7 @@ sub check_reference
 	@cells = map { $_->[0] =~ s/^`(?:CALL )?|`$//gr } rows(section($text, 'Functions'));
 	is(join("\n", sort @cells), $there, 'docs/reference.md: functions');
 
-	foreach my $view (qw(dlock_locks dlock_waiters dlock_stats dlock_wait_times dlock_contended dlock_policies))
+	foreach my $view (qw(dlock_locks dlock_waiters dlock_stats dlock_wait_times dlock_contended dlock_policies dlock_served))
 	{
 		$there = $node->safe_psql('reference',
 			"SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"

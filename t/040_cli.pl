@@ -389,7 +389,7 @@ foreach my $case (@usage)
 	dlock_is($args, 64, $none, qr/^dlock: error: .*$message.*\ndlock: hint: Try "dlock.* --help"/, "dlock @$args");
 }
 
-my @commands = qw(exec elect acquire refresh release check info ls top watch force-release stats health);
+my @commands = qw(exec elect acquire refresh release check info ls top watch force-release stats health shard);
 my ($help_code, $help) = dlock('--help');
 is($help_code, 0, '--help');
 like($help, qr/^  \Q$_\E +\S/m, "--help names $_") foreach @commands;

@@ -137,6 +137,9 @@ sub commands
 	like($run->(0, 'stats'), qr/^grants +\d/m, 'stats');
 	$commands{health}++;
 	cmp_ok((dlock('health', $env))[0], '<', 3, "$place->{name}: dlock health");
+	# it wants a router, and no pooler; t/111 has these
+	$commands{shard}++;
+	like((dlock('shard', 'list', $env))[0], qr/^(64|78)$/, "$place->{name}: dlock shard");
 	is($run->(0, 'release', 'a', $version), 'released', 'release');
 	my ($code, $next) = end_dlock($waiter);
 	is($code, 0, 'it is the turn of the one that waits');

@@ -39,6 +39,7 @@ typedef enum
 	CMD_FORCE_RELEASE,
 	CMD_STATS,
 	CMD_HEALTH,
+	CMD_SHARD,
 	COMMANDS
 } CommandId;
 
@@ -70,6 +71,13 @@ typedef struct
 	int64_t		delay;
 	bool		lazy;
 	const char *reason;
+
+	/* what to do with shards */
+	const char *words[4];
+	int			word_count;
+	const char **routers;		/* of --router */
+	int			router_count;
+	bool		asynchronous;
 
 	/* how to run the command */
 	char	  **command;
@@ -113,6 +121,7 @@ extern bool option_allowed(CommandId id, const char *name);
 
 /* connect.c */
 extern bool encoding_is_ours;
+extern void make_conninfo(const Options *options, Text *conninfo);
 extern dlock_handle *connect_server(const Options *options);
 extern int	exit_code(dlock_status status);
 extern int	report_status(dlock_status status, const dlock_error *err,
@@ -171,6 +180,7 @@ extern int	run_watch(const Options *options);
 extern int	run_top(const Options *options);
 extern int	run_stats(const Options *options);
 extern int	run_health(const Options *options);
+extern int	run_shard(const Options *options);
 
 /*
  * list.c and entry.c: keys with their grants and queues, as ls, info and top

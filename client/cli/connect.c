@@ -32,7 +32,7 @@ add_parameter(Text *conninfo, const char *name, const char *value)
  * As in psql, -d may be a name or a connection string, and a string overrides
  * the other options.
  */
-static void
+void
 make_conninfo(const Options *options, Text *conninfo)
 {
 	const char *dbname = options->dbname;

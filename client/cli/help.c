@@ -85,6 +85,14 @@ static const struct
 		"check whether grants would survive a failover",
 		"Shows dlock_health().  The exit code is that of a Nagios plugin: 0 ok,\n"
 	"1 warning, 2 critical, 3 unknown, and the first line is the verdict.\n"},
+	[CMD_SHARD] = {"shard", "list | move SHARDS FROM TO [OPTION]...",
+		"show which cluster serves which shards, and move them",
+		"Connect to the database with the extension dlock_router.  \"list\" shows its\n"
+		"clusters, their shards, and whether they serve these.  \"move\" moves SHARDS\n"
+		"(17, or 0-511,1000) from one cluster to another, as the owner of the\n"
+		"extensions.  FROM stops serving them, its grants end, then TO serves them, and\n"
+		"the routers learn it.  Two clusters never serve the same shard.  If it is\n"
+	"interrupted, run it again.\n"},
 };
 
 typedef struct
@@ -137,7 +145,14 @@ static const OptionHelp option_help[] = {
 	{BIT(CMD_WATCH) | BIT(CMD_ELECT), "count", "--count=NUMBER         exit after that many lines"},
 	{BIT(CMD_WATCH), "until-free", "--until-free           exit when the key is free"},
 	{ALL & ~BIT(CMD_EXEC), "json", "--json                 print JSON"},
-	{RUNS, "quiet", "--quiet                print only errors"},
+	{BIT(CMD_SHARD), "router", "--router=CONNINFO      another router that has to learn of the move (may be\n"
+	"                         repeated)"},
+	{BIT(CMD_SHARD), "wait", "--wait=DURATION        how long to wait for the grants to end (default:\n"
+	"                         forever)"},
+	{BIT(CMD_SHARD), "force", "--force                end the grants that are left at once"},
+	{BIT(CMD_SHARD), "asynchronous", "--asynchronous         although commits of the clusters do not wait for their\n"
+	"                         standbys"},
+	{RUNS | BIT(CMD_SHARD), "quiet", "--quiet                print only errors"},
 };
 
 static const char connection_help[] =

@@ -25,6 +25,7 @@ static const Command commands[COMMANDS] = {
 	[CMD_FORCE_RELEASE] = run_force_release,
 	[CMD_STATS] = run_stats,
 	[CMD_HEALTH] = run_health,
+	[CMD_SHARD] = run_shard,
 };
 
 int

@@ -42,6 +42,7 @@ static void take_on_preempt(const char *arg, Options *options);
 static void take_sort(const char *arg, Options *options);
 static void take_interval(const char *arg, Options *options);
 static void take_and(const char *arg, Options *options);
+static void take_router(const char *arg, Options *options);
 
 #define FIELD(name) offsetof(Options, name)
 
@@ -79,6 +80,8 @@ static const OptionRow option_rows[] = {
 	{"until-free", 0, FLAG, FIELD(until_free), 0, NULL},
 	{"json", 0, FLAG, FIELD(json), 0, NULL},
 	{"quiet", 0, FLAG, FIELD(quiet), 0, NULL},
+	{"router", 0, SPECIAL, 0, 0, take_router},
+	{"asynchronous", 0, FLAG, FIELD(asynchronous), 0, NULL},
 };
 
 #define OPTIONS ((int) (sizeof(option_rows) / sizeof(option_rows[0])))
@@ -180,6 +183,13 @@ take_and(const char *arg, Options *options)
 }
 
 static void
+take_router(const char *arg, Options *options)
+{
+	options->routers = reallocate(options->routers, (size_t) (options->router_count + 1) * sizeof(char *));
+	options->routers[options->router_count++] = arg;
+}
+
+static void
 take_option(const OptionRow *row, const char *arg, Options *options)
 {
 	char	   *field = (char *) options + row->offset;
@@ -263,7 +273,13 @@ takes_version(CommandId id)
 static void
 take_positional(CommandId id, char *arg, Options *options)
 {
-	if (options->key == NULL)
+	if (id == CMD_SHARD)
+	{
+		if (options->word_count == (int) (sizeof(options->words) / sizeof(options->words[0])))
+			usage_error("too many arguments, the first one is \"%s\"", arg);
+		options->words[options->word_count++] = arg;
+	}
+	else if (options->key == NULL)
 		options->key = arg;
 	else if ((takes_version(id) || id == CMD_FORCE_RELEASE) && options->version == 0)
 		options->version = number("version", arg, 1, INT64_MAX);
@@ -311,7 +327,7 @@ static void
 check_options(CommandId id, Options *options)
 {
 	if (options->key == NULL && id != CMD_LS && id != CMD_TOP &&
-		id != CMD_STATS && id != CMD_HEALTH)
+		id != CMD_STATS && id != CMD_HEALTH && id != CMD_SHARD)
 		usage_error("no key given");
 	if (options->key != NULL && (id == CMD_STATS || id == CMD_HEALTH))
 		usage_error("too many arguments, the first one is \"%s\"", options->key);
@@ -396,7 +412,7 @@ parse_options(CommandId id, int argc, char **argv, Options *options)
 	options->kill_after = -1;
 	options->on_preempt = SIGTERM;
 	options->interval = DEFAULT_INTERVAL_MS;
-	if (id == CMD_ELECT)
+	if (id == CMD_ELECT || id == CMD_SHARD)
 		options->wait = -1;
 
 	scan(id, argc, argv, options);

@@ -400,6 +400,16 @@ timed_out(const char *code, const char *function, int64_t took, int64_t timeout)
 	return dlock_error_timed_out(&error, function, took, timeout) && error.status == DLOCK_TIMEOUT;
 }
 
+static bool
+no_cluster(const char *code, const char *function)
+{
+	dlock_error error;
+
+	dlock_error_make(&error, code, "text", NULL, NULL);
+	dlock_error_classify(&error);
+	return dlock_error_no_cluster(&error, function) && error.status == DLOCK_UNREACHABLE;
+}
+
 static void
 test_errors(void)
 {
@@ -424,6 +434,11 @@ test_errors(void)
 	error_is("22023", "invalid");
 	error_is("40P01", "server_error");
 	error_is("57014", "server_error");
+
+	ok(no_cluster("XX000", "plproxy_error_with_state"), "a router that does not reach a cluster");
+	ok(!no_cluster("XX000", "plproxy_remote_error"), "an error of the cluster");
+	ok(!no_cluster("XX000", NULL), "or who knows");
+	ok(!no_cluster("02000", "plproxy_error_with_state"), "an answer that PL/Proxy rejects");
 
 	ok(timed_out("55P03", "ProcessInterrupts", 0, 0), "lock_timeout");
 	ok(!timed_out("55P03", "do_acquire", 5000, 1000), "a holder that does not yield");
