@@ -321,7 +321,11 @@ run_pass(DlockDatabase *db)
 		now = dlock_clock_now();
 		worked += now - batch_began;
 		if (db->progress.next_block == 0 && db->progress.from_start)
+		{
+			/* what has been marked and counted must be seen before that */
+			pg_memory_barrier();
 			pg_atomic_write_u32(&db->places_known, 1);
+		}
 		if (db->progress.next_block == 0 || now - began > PASS_US)
 			break;
 		rest((now - batch_began) * REST_BATCH);
