@@ -21,6 +21,8 @@ END $$;
 
 CREATE FUNCTION lose_hints() RETURNS void
 	AS '$libdir/dlock', 'dlock_test_lose_hints' LANGUAGE C;
+CREATE FUNCTION lose_owners() RETURNS void
+	AS '$libdir/dlock', 'dlock_test_lose_owners' LANGUAGE C;
 
 -- Until the reaper has read the table once, every key may have places.
 SELECT dlock_release('k:known', dlock_acquire('k:known', '1 h'));
@@ -174,3 +176,19 @@ ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER count_restored_row;
 COMMIT;
 SELECT pg_temp.take('k:silent', NULL) IS NULL AS busy;
 SELECT pg_temp.give_back('k:silent');
+
+--
+-- Counts of owners that are wrong: each still has one place
+--
+SELECT count(pg_temp.take('k:wrong', NULL, 'o' || i)) FROM generate_series(1, 3) AS i;
+SELECT lose_hints(), lose_owners();
+CREATE TEMP TABLE before AS SELECT owner, version FROM dlock_locks WHERE key = 'k:wrong';
+SELECT owner, pg_temp.take('k:wrong', NULL, owner) = version AS same FROM before ORDER BY owner;
+SELECT lose_hints(), lose_owners();
+SELECT owner, pg_temp.take('k:wrong', 5, owner) = version AS same FROM before ORDER BY owner;
+SELECT count(*) FROM dlock.locks WHERE key = 'k:wrong';
+SELECT pg_temp.give_back('k:wrong');
+SELECT count(*) FROM dlock.locks WHERE key = 'k:wrong' AND slot > 0;
+
+DROP FUNCTION lose_hints;
+DROP FUNCTION lose_owners;

@@ -25,6 +25,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "fmgr.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/shmem.h"
@@ -88,7 +89,10 @@ is_known(void)
 bool
 dlock_owners_may_have(const DlockKey *key, int64 slot)
 {
-	return pg_atomic_read_u32(count_of(key, slot)) != 0 || !is_known();
+	if (!is_known())
+		return true;
+	pg_read_barrier();
+	return pg_atomic_read_u32(count_of(key, slot)) != 0;
 }
 
 /* SQL is about to add a place, perhaps in a server without us. */
@@ -170,4 +174,20 @@ dlock_owners_at_abort_sub(SubTransactionId subid)
 	while (first > 0 && changes[first - 1].subid >= subid)
 		first--;
 	subtract(first, true);
+}
+
+/*
+ * For the tests only, without a declaration in the extension's script: all counts
+ * are too low.
+ */
+PG_FUNCTION_INFO_V1(dlock_test_lose_owners);
+
+Datum
+dlock_test_lose_owners(PG_FUNCTION_ARGS)
+{
+	if (counts == NULL)
+		elog(ERROR, "dlock is not loaded via \"shared_preload_libraries\"");
+	for (int i = 0; i < COUNTS; i++)
+		pg_atomic_write_u32(&counts[i], 0);
+	PG_RETURN_VOID();
 }

@@ -146,17 +146,20 @@ dlock_places_mark(const DlockKey *key)
 		(void) pg_atomic_fetch_or_u32(word_of(key), bit_of(key));
 }
 
-/* May the key have places? */
+/*
+ * May the key have places?  The mark is read last: what the reaper has marked
+ * before it said that all is known must be seen.
+ */
 bool
 dlock_places_marked(const DlockKey *key)
 {
-	DlockDatabase *db;
+	DlockDatabase *db = dlock_database(MyDatabaseId);
+	bool		is_known = db != NULL && dlock_places_known(db);
 
 	pg_memory_barrier();
 	if (pg_atomic_read_u32(word_of(key)) & bit_of(key))
 		return true;
-	db = dlock_database(MyDatabaseId);
-	if (db != NULL && dlock_places_known(db))
+	if (is_known)
 		return false;
 	dlock_database_want_reaper(dlock_clock_now());
 	return true;
