@@ -53,18 +53,19 @@ append_part(PQExpBuffer text, DlockKind kind, int before)
 	const char *at = dlock_sql_parts[kind].text;
 
 	appendPQExpBuffer(text, "%sSELECT %d, ", text->len > 0 ? " UNION ALL " : "", (int) kind);
-	while (*at != '\0')
+	for (;;)
 	{
-		if (*at == '$')
-		{
-			char	   *end;
-			long		number = strtol(at + 1, &end, 10);
+		size_t		n = strcspn(at, "$");
+		char	   *end;
+		long		number;
 
-			appendPQExpBuffer(text, "$%ld", number + before);
-			at = end;
-		}
-		else
-			appendPQExpBufferChar(text, *at++);
+		appendBinaryPQExpBuffer(text, at, n);
+		at += n;
+		if (*at == '\0')
+			break;
+		number = strtol(at + 1, &end, 10);
+		appendPQExpBuffer(text, "$%ld", number + before);
+		at = end;
 	}
 }
 

@@ -260,11 +260,16 @@ void
 dlock_append_quoted(PQExpBuffer buffer, const char *text)
 {
 	appendPQExpBufferChar(buffer, '"');
-	for (; *text != '\0'; text++)
+	for (;;)
 	{
-		if (*text == '"' || *text == '\\')
-			appendPQExpBufferChar(buffer, '\\');
-		appendPQExpBufferChar(buffer, *text);
+		size_t		n = strcspn(text, "\"\\");
+
+		appendBinaryPQExpBuffer(buffer, text, n);
+		text += n;
+		if (*text == '\0')
+			break;
+		appendPQExpBufferChar(buffer, '\\');
+		appendPQExpBufferChar(buffer, *text++);
 	}
 	appendPQExpBufferChar(buffer, '"');
 }
