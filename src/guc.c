@@ -13,6 +13,7 @@
 
 #include <limits.h>
 
+#include "miscadmin.h"
 #include "utils/guc.h"
 
 #include "guc.h"
@@ -76,13 +77,15 @@ dlock_guc_init(void)
 							PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 
-	DefineCustomIntVariable("dlock.max_tickets",
-							"Sets how many tickets can wait at the same time.",
-							NULL,
-							&dlock_max_tickets,
-							10000, 0, 1000000,
-							PGC_POSTMASTER, 0,
-							NULL, NULL, NULL);
+	/* a library that is loaded later cannot define it, and has no tickets */
+	if (process_shared_preload_libraries_in_progress)
+		DefineCustomIntVariable("dlock.max_tickets",
+								"Sets how many tickets can wait at the same time.",
+								NULL,
+								&dlock_max_tickets,
+								10000, 0, 1000000,
+								PGC_POSTMASTER, 0,
+								NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("dlock.require_sync",
 							 "Refuses to grant locks while too few synchronous standbys confirm commits.",
