@@ -211,3 +211,5 @@ BEGIN READ ONLY;
 SELECT dlock_serve('{}');
 ROLLBACK;
 SELECT dlock_release(key, version) FROM dlock_locks WHERE key IN ('g', 'h', 'i');
+-- nothing is left for the next test
+SELECT count(dlock_force_release(key, 'end of the test')) > 0 FROM dlock_locks WHERE version IS NOT NULL;
