@@ -13,6 +13,7 @@
 
 #include <limits.h>
 
+#include "miscadmin.h"
 #include "utils/guc.h"
 
 #include "guc.h"
@@ -75,13 +76,15 @@ dlock_guc_init(void)
 							PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 
-	DefineCustomIntVariable("dlock.max_tickets",
-							"Sets how many tickets can wait at the same time.",
-							NULL,
-							&dlock_max_tickets,
-							10000, 0, 1000000,
-							PGC_POSTMASTER, 0,
-							NULL, NULL, NULL);
+	/* later there is no shared memory to be had, and this would be an error */
+	if (process_shared_preload_libraries_in_progress)
+		DefineCustomIntVariable("dlock.max_tickets",
+								"Sets how many tickets can wait at the same time.",
+								NULL,
+								&dlock_max_tickets,
+								10000, 0, 1000000,
+								PGC_POSTMASTER, 0,
+								NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("dlock.require_sync",
 							 "Refuses to grant locks while too few synchronous standbys confirm commits.",
