@@ -249,18 +249,15 @@ run_alone(int64 ticket)
 
 	batch->tickets[0] = ticket;
 	batch->n = 1;
-	while (run_transaction(batch, true, &error) == FAILED)
+	if (run_transaction(batch, true, &error) == FAILED)
 	{
 		char		code[6];
 
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			continue;			/* it was not about the ticket */
 		strlcpy(code, unpack_sql_state(error->sqlerrcode), sizeof(code));
 		ereport(LOG,
 				(errmsg("ticket %lld is missed: %s", (long long) ticket, error->message),
 				 error->detail != NULL ? errdetail_internal("%s", error->detail) : 0));
 		miss(ticket, code, error->message);
-		break;
 	}
 	pfree(batch);
 }
@@ -446,6 +443,9 @@ dlock_granter_main(Datum arg)
 	db = DatumGetInt32(arg);
 	dboid = dlock_database_at(db)->dboid;
 	pqsignal(SIGTERM, die);
+
+	/* a cancelled wait for the standby would tell of a grant too early */
+	pqsignal(SIGINT, SIG_IGN);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	if (!OidIsValid(dboid))

@@ -17,6 +17,7 @@ use DlockWait;
 my $node = new_node(
 	'tickets', conf => q{
 deadlock_timeout = 100ms
+log_lock_waits = on
 max_prepared_transactions = 2
 });
 $node->safe_psql('postgres', 'CREATE ROLE alice; CREATE ROLE bob');
@@ -406,6 +407,30 @@ else
 	$now->ask_it("SELECT dlock_release('$k1', owner => 'one')");
 	until_state($node, $t, 'granted', 'the ticket goes on');
 }
+
+#
+# What is counted and logged
+#
+
+fresh();
+take();
+my $counts = "SELECT waits, timeouts, wait_time > '0' FROM dlock_stats";
+$now->ask_it('SELECT dlock_stats_reset()');
+my $log_at = -s $node->logfile;
+$t = enqueue($now, $key, 'me');
+$again = enqueue($now, $key, 'you', "wait => '300ms'");
+until_state($node, $again, 'missed', 'one is missed');
+$node->wait_for_log(qr/LOG:  ticket $t still waiting for lock "$key" after \d+\.\d+ ms/, $log_at);
+give('holder');
+until_state($node, $t, 'granted', 'one is granted');
+until_sql($node, $counts, '2|1|t', 'both have waited, and one in vain');
+$node->wait_for_log(qr/LOG:  ticket $t acquired lock "$key" after \d+\.\d+ ms/, $log_at);
+like(slurp_file($node->logfile, $log_at),
+	qr/Holder: version \d+ of role "[^"]*", owner "holder"\. Wait queue: ticket $t, ticket $again\./, 'with the queue');
+is($now->ask_it("SELECT waits FROM dlock_contended WHERE key = '$key'"), 2, 'the key was waited for');
+$t = enqueue($now, "free$key", 'me');
+until_state($node, $t, 'granted', 'a free key');
+is($now->ask_it($counts), '2|1|t', 'what is granted at once has not waited');
 
 #
 # Limits

@@ -193,10 +193,14 @@ until_sync_waits($node, 1, "backend_type = 'dlock granter'");
 is(state_of($now, $t), 'waiting 1', 'what no standby has confirmed is not granted');
 is($now->ask_it("SELECT dlock_acquire('sync', '1h', 'me')"), '', 'the owner does not get at it either');
 unlike($ear->ask_it("SELECT ''"), qr/"ticket": $t/, 'and nobody hears of it');
+$pid = granter_of($node);
+$now->ask_it("SELECT pg_cancel_backend($pid)");
 my $withdrawer = client($node, 'withdrawer');
 $withdrawer->start("SELECT dlock_dequeue($t)");
 until_sql($node, "SELECT wait_event_type || ' ' || wait_event FROM pg_stat_activity WHERE pid = $withdrawer->{pid}",
 	'Lock transactionid', 'a withdrawal waits until it is certain');
+until_sync_waits($node, 1, "pid = $pid");
+is(state_of($now, $t), 'waiting 1', 'a cancel does not end that wait');
 $standby->start;
 until_state($node, $t, 'granted', 'with the standby it is');
 is($withdrawer->answer, 'f', 'the withdrawal comes too late');
