@@ -199,7 +199,8 @@ moves('a', 'b', 'lapsed');
 # Expired grants: a restart of the source must not bring them back.
 #
 
-my $expired = $node->safe_psql('b', "SELECT dlock_acquire('$second', '1ms')");
+# long enough that it would still be held for a while after the restart
+my $expired = $node->safe_psql('b', "SELECT dlock_acquire('$second', '4s')");
 until_sql($node, "SELECT dlock_check('$second', $expired)", 'not_held', 'an expired grant', database => 'b');
 moves('b', 'a', 'expired');
 $held = $node->safe_psql('r1', "SELECT dlock_acquire('$second', '1h')");
