@@ -114,6 +114,7 @@ type($t, "\cC");
 is(ended($t), 128 + 2, 'exec: Ctrl-C ends the wait');
 unlike($t->{out}, qr/waiting/, 'exec --quiet: without a word');
 is($node->safe_psql('postgres', "SELECT count(*) FROM dlock_waiters"), 0, 'exec: and it is not in the queue any more');
+$node->safe_psql('postgres', "SELECT dlock_release('awaited', owner => 'somebody')");
 
 #
 # exec gives the terminal to its command
