@@ -118,6 +118,15 @@ sub start_client
 	return;
 }
 
+# if the test dies
+END
+{
+	my $status = $?;
+
+	eval { $_->kill_kill } foreach values %clients;
+	$? = $status;
+}
+
 sub history_of
 {
 	my ($number) = @_;
