@@ -235,7 +235,8 @@ typedef struct dlock_options
 
 	/*
 	 * How long to queue for the lock: 0, the default, does not wait, -1 waits
-	 * without limit.
+	 * without limit.  A wait takes no connection, except for session locks,
+	 * in dlock_acquire_all(), and with a value of more than 1024 bytes.
 	 */
 	int64_t		wait_ms;
 
