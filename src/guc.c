@@ -76,7 +76,7 @@ dlock_guc_init(void)
 							PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 
-	/* later it would be an error, and hide the one that says what to do */
+	/* later there is no shared memory to be had, and this would be an error */
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomIntVariable("dlock.max_tickets",
 								"Sets how many tickets can wait at the same time.",
