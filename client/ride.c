@@ -111,11 +111,7 @@ wait_for(dlock_handle *handle, DlockCall *call)
 			until = dlock_min(until, idle_until);
 		}
 		dlock_waker_prepare(&waker);
-
-		/*
-		 * cppcheck-suppress autoVariables; only until the end of this
-		 * function
-		 */
+		/* cppcheck-suppress autoVariables */
 		call->waker = &waker;
 		pthread_mutex_unlock(&handle->mutex);
 		if (dlock_waker_sleep(&waker, DLOCK_WOKEN_LOOK | DLOCK_WOKEN_DONE, until) & DLOCK_WOKEN_DONE)
