@@ -220,15 +220,16 @@ tell_notifications(DlockConn *conn)
 }
 
 /*
- * Subscribe to notifications, unless there is a pooler in between.  Sets the
- * state: READY, or LISTEN while the statement is on its way.
+ * Subscribe to notifications, unless there is a pooler or a router in between,
+ * which they do not pass.  Sets the state: READY, or LISTEN while the statement is
+ * on its way.
  */
 void
 dlock_conn_send_listen(DlockConn *conn)
 {
 	conn->events = POLLIN;
 	conn->state = DLOCK_CONN_READY;
-	if (conn->notified != NULL && conn->direct && !conn->listens &&
+	if (conn->notified != NULL && conn->direct && !conn->routed && !conn->listens &&
 		PQsendQuery(conn->pg, dlock_sql_listen))
 	{
 		conn->events = POLLIN | POLLOUT;
@@ -251,6 +252,13 @@ dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg,
 		conn->until = dlock_later(now, patience);
 		dlock_conn_send_listen(conn);
 	}
+}
+
+/* Does each call take effect by itself, even if the statement fails? */
+bool
+dlock_conn_is_routed(const DlockConn *conn)
+{
+	return conn->routed;
 }
 
 bool

@@ -38,6 +38,7 @@ extern void dlock_conn_free(DlockConn *conn);
 extern void dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg,
 							  int64_t patience, int64_t now);
 extern bool dlock_conn_listens(const DlockConn *conn);
+extern bool dlock_conn_is_routed(const DlockConn *conn);
 extern void dlock_conn_start(DlockConn *conn, int64_t connect_ms, int64_t now);
 extern void dlock_conn_close(DlockConn *conn);
 extern void dlock_conn_step(DlockConn *conn, short revents, int64_t now);

@@ -40,6 +40,7 @@ struct DlockConn
 	char	   *schema;			/* of the extension, quoted */
 	int64_t		default_ttl;
 	bool		direct;			/* there is no pooler in between */
+	bool		routed;			/* it is a router, not a server with locks */
 	int64_t		statement_timeout;	/* as the server has it; 0: none */
 
 	/* the statement */

@@ -15,7 +15,8 @@
  * has its answer and leaves.
  *
  * An error is the affair of the call that caused it.  If the server refuses a
- * flight, nothing of it has taken effect, and its calls go again, each by itself.
+ * flight, nothing of it has taken effect, unless through a router, where each call
+ * does by itself.  Its calls go again, each in a statement of its own.
  * A call that waits for a row which an open transaction is using would hold up
  * the others, so lock_timeout ends such a flight (DLOCK_ROW_WAIT), and the call
  * that is left with that error by itself is "blocked": call.c sends it on a
@@ -301,7 +302,10 @@ refused(dlock_handle *handle)
 		DlockCall  *call = calls[i];
 
 		if (together)
+		{
 			call->alone = true;
+			call->in_doubt = call->in_doubt || dlock_conn_is_routed(flight->conn);
+		}
 		else if (!dlock_conn_timed_out(flight->conn))
 		{
 			dlock_call_finish_with(flight, call, error);

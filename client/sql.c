@@ -62,7 +62,8 @@
  *
  * The extension may be dlock_router, which passes each call on to a cluster that
  * commits it by itself.  The library does not depend on several calls taking
- * effect together, so in such a session it allows them in one transaction.
+ * effect together, so in such a session it allows them in one transaction.  Events
+ * of the clusters do not reach a router.
  *
  * connect.c needs a warning of the server (hear_notice()), so warnings must not
  * be turned off.  With a pooler in between that is up to the administrator.
@@ -81,7 +82,8 @@ const char	dlock_sql_lookup[] =
 " CASE WHEN pg_catalog.current_setting('transaction_timeout', true) IS NOT NULL"
 " THEN pg_catalog.set_config('transaction_timeout', '0', false) END,"
 " CASE WHEN e.extname" EQUALS "'dlock_router'::pg_catalog.name"
-" THEN pg_catalog.set_config('dlock_router.autocommit_ok', 'on', false) END) END"
+" THEN pg_catalog.set_config('dlock_router.autocommit_ok', 'on', false) END) END,"
+" e.extname" EQUALS "'dlock_router'::pg_catalog.name"
 " FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
 " WHERE (e.extname" EQUALS "'dlock'::pg_catalog.name"
 " OR e.extname" EQUALS "'dlock_router'::pg_catalog.name)"
@@ -317,11 +319,13 @@ const char	dlock_sql_orphans[] =
 /*
  * Looking: fill_info() and dlock_list_waiters() in keys.c know the columns by
  * number.  A key that an open transaction keeps busy has no version.  Whether we
- * may see owner and value is decided as the server does it.
+ * may see owner and value is decided as the server does it; a router names roles
+ * that it need not have.
  */
 #define MAY_NOT_SEE(role) \
-"NOT (pg_catalog.pg_has_role(" role "::pg_catalog.oid, 'USAGE'" TEXT ")" \
-" OR pg_catalog.pg_has_role('pg_read_all_stats'::pg_catalog.name, 'USAGE'" TEXT "))"
+role " IS NOT NULL AND (pg_catalog.pg_has_role(" \
+"pg_catalog.to_regrole(" role TEXT ")::pg_catalog.oid, 'USAGE'" TEXT ")" \
+" OR pg_catalog.pg_has_role('pg_read_all_stats'::pg_catalog.name, 'USAGE'" TEXT ")) IS NOT TRUE"
 
 #define INFO_COLUMNS \
 "l.key, l.version, l.owner, l.role" TEXT ", l.value, l.state, l.priority, " \

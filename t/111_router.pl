@@ -401,8 +401,23 @@ like($out, qr/grants +\d+/, 'dlock stats');
 like($out, qr/a: shards: serves what the router sends it/, 'dlock health');
 ($code, $out) = dlock('exec', $high, '--and', $low, '--', 'true', \%router);
 is($code, 70, 'keys of two shards');
+
+# events do not pass a router, so a client that waits asks, and does not listen
+$node->append_conf('postgresql.conf', "log_statement = 'all'");
+$node->reload;
+until_sql($node, 'SHOW log_statement', 'all', 'statements are logged');
+my $log = -s $node->logfile;
+my $waiting = start_dlock('acquire', $high, '--ttl=1h', '--wait=1h', '--owner=next', \%router);
+until_sql($node, "SELECT count(*) FROM dlock_waiters WHERE key = '$high'", 1, 'dlock acquire waits', database => 'router');
 ($code, $out) = dlock('release', $high, $version, \%router);
 is($out, "released\n", 'dlock release');
+is((end_dlock($waiting))[0], 0, 'dlock acquire has had its turn');
+my $said = PostgreSQL::Test::Utils::slurp_file($node->logfile, $log);
+like($said, qr/dlock_ticket/, 'it has asked for its ticket');
+unlike($said, qr/LISTEN/, 'and did not listen');
+$node->append_conf('postgresql.conf', "log_statement = 'none'");
+$node->reload;
+is(sql("SELECT dlock_release('$high', owner => 'next')"), 'released', 'released');
 ($code, $out) = dlock('acquire', $low, '--ttl=1h', '--wait=1ms', '--priority=3', \%router);
 is($code, 0, 'with a priority');
 serve('b', '{[512,1024)}');
