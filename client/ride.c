@@ -111,11 +111,8 @@ wait_for(dlock_handle *handle, DlockCall *call)
 			until = dlock_min(until, idle_until);
 		}
 		dlock_waker_prepare(&waker);
-<<<<<<< HEAD
 
 		/* only until the end of this function */
-=======
->>>>>>> flight
 		/* cppcheck-suppress autoVariables */
 		call->waker = &waker;
 		pthread_mutex_unlock(&handle->mutex);
