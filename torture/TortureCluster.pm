@@ -350,8 +350,17 @@ sub start
 	# server of this user: PostgreSQL would take that for it.
 	unlink $self->data($node) . '/postmaster.pid', "$self->{work}/sock/$node/.s.PGSQL.5432.lock"
 	  unless $self->postmaster($node);
-	$self->run_or_die(30, 'env', $self->environment($node), "$self->{bindir}/pg_ctl", '-D', $self->data($node),
+	my @command = ('env', $self->environment($node), "$self->{bindir}/pg_ctl", '-D', $self->data($node),
 		'-l', $self->log_file($node), '-s', '-W', 'start');
+
+	# one that is just being started has an empty file for a moment
+	my ($status, $said) = (1, 'is empty');
+	for (my $i = 0; $i < 100 && $status != 0 && $said =~ /is empty/; $i++)
+	{
+		sleep 0.1 if $i > 0;
+		($status, $said) = $self->run(30, @command);
+	}
+	die "@command: exit status $status\n$said\n" if $status != 0;
 	return;
 }
 
