@@ -9,6 +9,12 @@
  * it takes to give the lock back, lock->users how many pointers to it are still
  * to be freed.
  *
+ * All of these pointers are the same, so nobody can tell which of them is freed.  That
+ * one was freed without a release shows when more releases are due than there are
+ * pointers.  If another thread has released its own and not freed it yet, that may be
+ * after the last release, and the lock ends by its TTL.  It is never given back while
+ * somebody holds it.
+ *
  * Two threads that ask for a key at the same time must not wait for each other's
  * grant, because the second one gets the lock of the first.  So a call that may
  * wait first waits for another call of this handle that acquires the same key.

@@ -376,6 +376,8 @@ $a->ask('close');
 
 # threads
 $a->ask('open', conninfo($node));
+is($a->ask('nest', '', threads => 1, count => 5)->{bad}, 0, 'within: freed without a release');
+is(count_on_server('nest'), 0, 'within: nothing is left');
 is($a->ask('nest', '', threads => 4, count => 50)->{bad}, 0, 'within: threads');
 is(count_on_server('nest'), 0, 'within: nothing is left');
 $a->send('nest', '', threads => 4, count => 5);
