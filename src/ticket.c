@@ -364,6 +364,16 @@ dlock_ticket_look(int64 number, DlockTicketLook *look)
 	return true;
 }
 
+/* It comes before all others from now on, or not any more. */
+static void
+set_upgrades(DlockTicket *ticket, bool upgrades)
+{
+	dlock_queue_remove(&ticket->waiter, !upgrades);
+	ticket->waiter.upgrades = upgrades;
+	dlock_queue_insert(&ticket->waiter);
+	dlock_queue_wake(&ticket->waiter);
+}
+
 /*
  * Its owner has a place of the key, and wants it for itself: it comes before all
  * others.  False: another request does already, and the two would wait for
@@ -380,14 +390,21 @@ dlock_ticket_upgrade(int64 number)
 	if (dlock_queue_upgrades(&ticket->waiter))
 		is_first = false;
 	else
-	{
-		dlock_queue_remove(&ticket->waiter, false);
-		ticket->waiter.upgrades = true;
-		dlock_queue_insert(&ticket->waiter);
-		dlock_queue_wake(&ticket->waiter);
-	}
+		set_upgrades(ticket, true);
 	dlock_queue_unlock(ticket->waiter.hash);
 	return is_first;
+}
+
+/* That place is gone: it waits like all others. */
+void
+dlock_ticket_downgrade(int64 number)
+{
+	DlockTicket *ticket = lock_waiting(number);
+
+	if (ticket == NULL)
+		return;
+	set_upgrades(ticket, false);
+	dlock_queue_unlock(ticket->waiter.hash);
 }
 
 /* Tell the others what was seen.  True: somebody is to be notified. */

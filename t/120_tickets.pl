@@ -390,6 +390,23 @@ is(enqueue($now, $key, 'me'), 'ERROR LK002', 'a new request is refused');
 $now->ask_it('SELECT dlock_serve(NULL)');
 
 #
+# Upgrades
+#
+
+# One whose place is gone does not come before the others any more.
+fresh();
+$now->ask_it("SELECT dlock_acquire('$key', '1h', 'holder', slots => 2), dlock_acquire('$key', '1h', 'me', slots => 2)");
+my @low = (enqueue($now, $key, 'other', 'priority => 1'), enqueue($now, $key, 'me'));
+until_sql($node, line(), 'me other', 'an upgrade comes first');
+is(give('me'), 'released', 'its place is given back');
+until_sql($node, line(), 'other me', 'then the priority counts');
+give('holder');
+until_state($node, $low[0], 'granted', 'the one that is first now is granted');
+give('other');
+until_state($node, $low[1], 'granted', 'then the other one');
+give('me');
+
+#
 # Deadlocks
 #
 
