@@ -8,6 +8,7 @@ OBJS = \
 	src/all.o \
 	src/args.o \
 	src/await.o \
+	src/circle.o \
 	src/clock.o \
 	src/contended.o \
 	src/database.o \

@@ -43,6 +43,7 @@
 #include "utils/wait_event.h"
 
 #include "clock.h"
+#include "compat.h"
 #include "database.h"
 #include "deadlock.h"
 #include "desk.h"
@@ -79,6 +80,8 @@ typedef enum Outcome
 
 static int	db;					/* the number of the database */
 static DlockDeadlockWatch watch;
+static uint64 suspects;			/* those ready up to this one are to look
+								 * first */
 static MemoryContext batch_context;
 
 /* False: no more worker processes are to be had. */
@@ -102,6 +105,13 @@ dlock_granter_start(int number)
 /*
  * A transaction
  */
+
+static void
+start_transaction(void)
+{
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+}
 
 /* What may follow in the same transaction: neighbours that fit, say. */
 static void
@@ -177,7 +187,7 @@ run_transaction(Batch *batch, bool alone, ErrorData **error)
 
 	PG_TRY();
 	{
-		StartTransactionCommand();
+		start_transaction();
 		PushActiveSnapshot(GetTransactionSnapshot());
 		memset(batch->is_new, 0, sizeof(batch->is_new));
 		if (!look_at_all(batch, alone))
@@ -216,7 +226,7 @@ miss(int64 ticket, const char *code, const char *reason)
 
 	PG_TRY();
 	{
-		StartTransactionCommand();
+		start_transaction();
 		ends = dlock_serve_miss(ticket, code, reason, &served) == DLOCK_SERVED_ENDS;
 		if (ends)
 			served.key = MemoryContextStrdup(batch_context, served.key);
@@ -318,7 +328,7 @@ look_around(void)
 	bool		is_wanted;
 	bool		is_dropped;
 
-	StartTransactionCommand();
+	start_transaction();
 	is_wanted = is_wanted_elsewhere();
 	is_dropped = !is_wanted && !OidIsValid(get_extension_oid("dlock", true));
 	CommitTransactionCommand();
@@ -355,20 +365,29 @@ set_up(Oid dboid)
 	SetConfigOption("default_transaction_deferrable", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("lock_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("statement_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		SetConfigOption("transaction_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
 	pgstat_report_appname("dlock granter");
 	pgstat_report_activity(STATE_IDLE, NULL);
 }
 
+/*
+ * A suspicion is checked when all that were woken for it have been looked at, and
+ * that may take a while if many others were ready before.
+ */
 static void
 check_deadlocks(void)
 {
+	DlockReady *ready = dlock_desk_ready(db);
 	int64		ticket;
 
-	if (dlock_clock_now() < watch.next)
+	if (dlock_clock_now() < watch.next ||
+		(watch.suspected_at != 0 && !dlock_ready_is_past(ready, suspects)))
 		return;
-	StartTransactionCommand();
+	start_transaction();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	ticket = dlock_deadlock_watch_tickets(&watch, dlock_clock_now());
+	suspects = dlock_ready_last(ready);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	if (ticket != 0)
@@ -445,7 +464,7 @@ dlock_granter_main(Datum arg)
 	pqsignal(SIGTERM, die);
 
 	/* a cancelled wait for the standby would tell of a grant too early */
-	pqsignal(SIGINT, SIG_IGN);
+	pqsignal(SIGINT, PG_SIG_IGN);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	if (!OidIsValid(dboid))

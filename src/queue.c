@@ -216,24 +216,39 @@ visit_all(LWLockMode mode, bool (*visitor) (DlockWaiter *waiter, void *arg), voi
 	}
 }
 
-static bool
-wake_if_meant(DlockWaiter *waiter, void *arg)
+/*
+ * Make a waiter look again, so that what it has published becomes true.  The hash
+ * is that of its key.
+ */
+void
+dlock_queue_wake_id(uint64 hash, uint64 id)
 {
-	uint64		id = *(uint64 *) arg;
+	dlist_iter	iter;
 
-	if (id == 0 ? waiter->dboid == MyDatabaseId : dlock_waiter_id(waiter) == id)
+	LWLockAcquire(lock_of(hash), LW_SHARED);
+	dlist_foreach(iter, list_of(hash))
+	{
+		DlockWaiter *waiter = waiter_at(iter.cur);
+
+		if (dlock_waiter_id(waiter) == id)
+			dlock_queue_wake(waiter);
+	}
+	LWLockRelease(lock_of(hash));
+}
+
+static bool
+wake_if_ours(DlockWaiter *waiter, void *arg)
+{
+	if (waiter->dboid == MyDatabaseId)
 		dlock_queue_wake(waiter);
 	return true;
 }
 
-/*
- * Make a waiter look again, so that what it has published becomes true; with 0,
- * all waiters of this database.
- */
+/* The same for all waiters of this database. */
 void
-dlock_queue_wake_id(uint64 id)
+dlock_queue_wake_all(void)
 {
-	visit_all(LW_SHARED, wake_if_meant, &id);
+	visit_all(LW_SHARED, wake_if_ours, NULL);
 }
 
 static bool

@@ -43,6 +43,7 @@ extern bool dlock_queue_asked(const DlockKey *key, const DlockState *grant,
 extern int	dlock_queue_count(void);
 extern DlockWaiter *dlock_queue_copy_all(int *n);
 extern bool dlock_queue_take_announcement(Oid dboid, DlockNamedWaiter *waiter);
-extern void dlock_queue_wake_id(uint64 id);
+extern void dlock_queue_wake_id(uint64 hash, uint64 id);
+extern void dlock_queue_wake_all(void);
 
 #endif							/* DLOCK_QUEUE_H */

@@ -18,6 +18,7 @@ dlock_ready_init(DlockReady *list)
 {
 	SpinLockInit(&list->mutex);
 	dlist_init(&list->items);
+	list->last = 0;
 	list->latch = NULL;
 }
 
@@ -38,7 +39,10 @@ dlock_ready_put(DlockReadyItem *item)
 
 	SpinLockAcquire(&list->mutex);
 	if (!item->is_listed)
+	{
 		dlist_push_tail(&list->items, &item->node);
+		item->number = ++list->last;
+	}
 	item->is_listed = true;
 	latch = list->latch;
 	SpinLockRelease(&list->mutex);
@@ -75,4 +79,29 @@ dlock_ready_take(DlockReady *list, int64 *tickets, int max)
 	}
 	SpinLockRelease(&list->mutex);
 	return n;
+}
+
+/* The number of the one that came last. */
+uint64
+dlock_ready_last(DlockReady *list)
+{
+	uint64		last;
+
+	SpinLockAcquire(&list->mutex);
+	last = list->last;
+	SpinLockRelease(&list->mutex);
+	return last;
+}
+
+/* Have that one, and all before it, been taken? */
+bool
+dlock_ready_is_past(DlockReady *list, uint64 number)
+{
+	bool		result;
+
+	SpinLockAcquire(&list->mutex);
+	result = dlist_is_empty(&list->items) ||
+		dlist_head_element(DlockReadyItem, node, &list->items)->number > number;
+	SpinLockRelease(&list->mutex);
+	return result;
 }

@@ -17,6 +17,7 @@ typedef struct DlockReady
 {
 	slock_t		mutex;
 	dlist_head	items;
+	uint64		last;			/* number of the item that came last */
 	Latch	   *latch;			/* the granter's, or NULL */
 } DlockReady;
 
@@ -26,6 +27,7 @@ typedef struct DlockReadyItem
 	int64		ticket;
 	dlist_node	node;
 	bool		is_listed;
+	uint64		number;			/* in the order of the list */
 } DlockReadyItem;
 
 extern void dlock_ready_init(DlockReady *list);
@@ -33,5 +35,7 @@ extern void dlock_ready_set_latch(DlockReady *list, Latch *latch);
 extern void dlock_ready_put(DlockReadyItem *item);
 extern void dlock_ready_drop(DlockReadyItem *item);
 extern int	dlock_ready_take(DlockReady *list, int64 *tickets, int max);
+extern uint64 dlock_ready_last(DlockReady *list);
+extern bool dlock_ready_is_past(DlockReady *list, uint64 number);
 
 #endif							/* DLOCK_READY_H */

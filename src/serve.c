@@ -233,6 +233,16 @@ let_wait(const DlockTicketLook *look, const DlockOutlook *outlook,
 	return due;
 }
 
+/* If not, what is unsettled may be the owner's own place. */
+static bool
+is_all_settled(const DlockRows *found)
+{
+	for (int i = 0; i < found->n; i++)
+		if (found->states[i].unsettled)
+			return false;
+	return true;
+}
+
 /*
  * Look at a ticket, and grant it if it can be.  If it has to wait, "due" is when
  * to look again, and "is_new" whether it has not waited before.
@@ -274,6 +284,8 @@ dlock_serve_look(int64 number, int64 *due, bool *is_new, DlockServedTicket *serv
 		return miss_ticket(look, NULL, "timeout", served);
 	if (result.upgrades && !look->upgrades && !dlock_ticket_upgrade(number))
 		return miss_ticket(look, "40P01", "deadlock", served);
+	if (look->upgrades && !result.upgrades && is_all_settled(&found))
+		dlock_ticket_downgrade(number);
 
 	dlock_outlook_make(&request, &turn, &found, &result, looked_at, now, &outlook);
 	*due = let_wait(look, &outlook, &found, now);

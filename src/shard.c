@@ -160,7 +160,7 @@ static void
 for_each_row(Relation rel, EachRow each, void *arg)
 {
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	TableScanDesc scan = table_beginscan(rel, SnapshotAny, 0, NULL);
+	TableScanDesc scan = dlock_table_beginscan(rel, SnapshotAny);
 	HeapTuple	tuple;
 
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
@@ -336,7 +336,7 @@ xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 			if (dlock_database(MyDatabaseId) != NULL)
 				pg_atomic_fetch_add_u64(&dlock_database(MyDatabaseId)->served_changes, 1);
-			dlock_queue_wake_id(0);
+			dlock_queue_wake_all();
 			break;
 		case XACT_EVENT_ABORT:
 			break;

@@ -50,7 +50,9 @@ is_same_request(const DlockTicket *ticket, uint64 hash, const DlockKey *key, Oid
 /*
  * The ticket that this role and owner have for the key so far, or 0.  If it was
  * granted, it counts only if that version is still held, which the caller has to
- * find out.  A draft of another backend does not count: it may be rolled back.
+ * find out.  A draft of another backend does not count: it may be rolled back.  Nor
+ * does a ticket for a place if the whole key is wanted, or the other way round: that
+ * is an upgrade or a downgrade.
  */
 int64
 dlock_ticket_find(const DlockKey *key, const DlockTerms *terms, int64 *version)
@@ -65,6 +67,8 @@ dlock_ticket_find(const DlockKey *key, const DlockTerms *terms, int64 *version)
 	{
 		if (!is_same_request(ticket, hash, key, terms->role) ||
 			ticket->state == DLOCK_TICKET_MISSED ||
+			(terms->slots == DLOCK_EXCLUSIVE) !=
+			(ticket->waiter.slots == DLOCK_EXCLUSIVE) ||
 			(ticket->state == DLOCK_TICKET_DRAFT && ticket->pid != MyProcPid))
 			continue;
 
@@ -360,6 +364,16 @@ dlock_ticket_look(int64 number, DlockTicketLook *look)
 	return true;
 }
 
+/* It comes before all others from now on, or not any more. */
+static void
+set_upgrades(DlockTicket *ticket, bool upgrades)
+{
+	dlock_queue_remove(&ticket->waiter, !upgrades);
+	ticket->waiter.upgrades = upgrades;
+	dlock_queue_insert(&ticket->waiter);
+	dlock_queue_wake(&ticket->waiter);
+}
+
 /*
  * Its owner has a place of the key, and wants it for itself: it comes before all
  * others.  False: another request does already, and the two would wait for
@@ -376,14 +390,21 @@ dlock_ticket_upgrade(int64 number)
 	if (dlock_queue_upgrades(&ticket->waiter))
 		is_first = false;
 	else
-	{
-		dlock_queue_remove(&ticket->waiter, false);
-		ticket->waiter.upgrades = true;
-		dlock_queue_insert(&ticket->waiter);
-		dlock_queue_wake(&ticket->waiter);
-	}
+		set_upgrades(ticket, true);
 	dlock_queue_unlock(ticket->waiter.hash);
 	return is_first;
+}
+
+/* That place is gone: it waits like all others. */
+void
+dlock_ticket_downgrade(int64 number)
+{
+	DlockTicket *ticket = lock_waiting(number);
+
+	if (ticket == NULL)
+		return;
+	set_upgrades(ticket, false);
+	dlock_queue_unlock(ticket->waiter.hash);
 }
 
 /* Tell the others what was seen.  True: somebody is to be notified. */

@@ -296,6 +296,23 @@ give('y');
 until_state($node, $upgrade, 'granted', 'it is upgraded');
 $now->ask_it("SELECT dlock_dequeue($t)");
 
+# also if the place was granted by ticket: that one is not the answer
+fresh();
+my $place = enqueue($now, $key, 'x', 'slots => NULL');
+until_state($node, $place, 'granted', 'a place by ticket');
+is(enqueue($now, $key, 'x', 'slots => NULL'), $place, 'asked again: the same ticket');
+$now->ask_it("SELECT dlock_acquire('$key', '1h', 'y', slots => NULL)");
+$upgrade = enqueue($now, $key, 'x');
+isnt($upgrade, $place, 'the whole key: another ticket');
+until_state($node, $upgrade, 'waiting 1', 'it waits for the other place');
+give('y');
+until_state($node, $upgrade, 'granted', 'it is upgraded');
+cmp_ok(version_of($now, $upgrade), '>', version_of($now, $place), 'with a new version');
+my $downgrade = enqueue($now, $key, 'x', 'slots => NULL');
+until_state($node, $downgrade, 'granted', 'and downgraded');
+is($now->ask_it("SELECT slots IS NULL FROM dlock_locks WHERE key = '$key'"), 't', 'to a place');
+is(version_of($now, $downgrade), version_of($now, $upgrade), 'with the same version');
+
 #
 # Preemption
 #
@@ -371,6 +388,23 @@ $now->ask_it("SELECT dlock_serve('{}')");
 hears($ear, qr/"ticket": $_, "code": "LK002"/, 'a shard that left') foreach @all;
 is(enqueue($now, $key, 'me'), 'ERROR LK002', 'a new request is refused');
 $now->ask_it('SELECT dlock_serve(NULL)');
+
+#
+# Upgrades
+#
+
+# One whose place is gone does not come before the others any more.
+fresh();
+$now->ask_it("SELECT dlock_acquire('$key', '1h', 'holder', slots => 2), dlock_acquire('$key', '1h', 'me', slots => 2)");
+my @low = (enqueue($now, $key, 'other', 'priority => 1'), enqueue($now, $key, 'me'));
+until_sql($node, line(), 'me other', 'an upgrade comes first');
+is(give('me'), 'released', 'its place is given back');
+until_sql($node, line(), 'other me', 'then the priority counts');
+give('holder');
+until_state($node, $low[0], 'granted', 'the one that is first now is granted');
+give('other');
+until_state($node, $low[1], 'granted', 'then the other one');
+give('me');
 
 #
 # Deadlocks
