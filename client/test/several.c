@@ -161,7 +161,7 @@ nested(Nest *nest, const dlock_options *options, int depth)
 	if (!dlock_is_owner(lock))
 		nest->bad++;
 
-	/* one that is freed without a release must not count any more; see reenter.c */
+	/* freed without a release, it must not count any more; see reenter.c */
 	if (dlock_acquire(handle, "nest", options, &inner, &err) != DLOCK_OK || inner != lock)
 		nest->bad++;
 	if (!nest->alone && dlock_release(inner, -1, &err) != DLOCK_OK)
