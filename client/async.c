@@ -47,6 +47,7 @@ struct dlock_op
 	void	   *arg;
 	dlock_op   *prev;			/* under way */
 	dlock_op   *next;			/* under way, or done */
+	bool		cancelling;		/* by a thread, which will finish it */
 	bool		finished;
 };
 
@@ -107,7 +108,10 @@ free_op(dlock_op *op)
  * The pilot
  */
 
-/* Step those that were woken, or all of them; returns when to look again. */
+/*
+ * Step those that were woken, or all of them; returns when to look again.  The mutex
+ * is not let go, so no other thread finishes or frees one of them meanwhile.
+ */
 static int64_t
 look(dlock_handle *handle, bool at_all)
 {
@@ -117,12 +121,16 @@ look(dlock_handle *handle, bool at_all)
 	dlock_op   *next;
 
 	while ((woken = dlock_next_woken(&async->woken)) != NULL)
-		if (dlock_op_step((DlockOp *) woken))
+		if (!((dlock_op *) woken)->cancelling && dlock_op_step((DlockOp *) woken))
 			finish(handle, (dlock_op *) woken);
 	for (dlock_op *op = async->under_way; op != NULL && at_all; op = next)
 	{
 		next = op->next;
-		if (dlock_op_due(&op->op) <= dlock_now())
+		if (op->cancelling)
+			continue;
+		/* to leave what is loaded would wait, and it is loaded in a moment */
+		if (dlock_op_due(&op->op) <= dlock_now() &&
+			!dlock_flight_is_loading(&handle->flight, &op->op.call))
 		{
 			/* its question is not answered in time */
 			if (op->op.call.state == DLOCK_CALL_QUEUED || op->op.call.state == DLOCK_CALL_FLYING)
@@ -374,8 +382,10 @@ dlock_op_cancel(dlock_op *op)
 	dlock_handle *handle = op->op.handle;
 
 	pthread_mutex_lock(&handle->mutex);
-	if (!op->finished && !op->op.is_release)
+	if (!op->finished && !op->cancelling && !op->op.is_release)
 	{
+		/* it may be answered while this thread is without the mutex */
+		op->cancelling = true;
 		dlock_op_abandon(&op->op, DLOCK_CANCELLED, "the request was cancelled");
 		finish(handle, op);
 		pthread_cond_signal(&handle->async.wake);

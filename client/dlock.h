@@ -521,10 +521,7 @@ extern dlock_status dlock_get_info(dlock_handle *handle, const char *key,
 								   dlock_error *err);
 extern void dlock_info_free(dlock_info *info);
 
-/*
- * All grants of a key, the oldest first, and then what is pending: an array of *n,
- * to be freed with dlock_list_free(); none if the key is free.
- */
+/* All grants of a key, the oldest first, and then what is pending; as a list. */
 extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
 									int64_t timeout_ms, dlock_info **infos,
 									size_t *n, dlock_error *err);

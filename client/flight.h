@@ -16,6 +16,7 @@
 /* ride.c */
 extern void dlock_flight_call(dlock_handle *handle, DlockCall *call);
 extern void dlock_flight_wait(dlock_handle *handle, DlockCall *call);
+extern bool dlock_flight_is_loading(const DlockFlight *flight, const DlockCall *call);
 extern void dlock_flight_leave(dlock_handle *handle, DlockCall *call);
 extern void dlock_flight_hand_over(dlock_handle *handle);
 

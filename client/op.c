@@ -238,15 +238,21 @@ note_doubt(DlockOp *op)
 		op->in_queue = true;
 }
 
-/* Its owner does not want it any more.  It may have come to another end before. */
+/*
+ * Its owner does not want it any more.  It may have come to another end before.
+ * This may let go of the mutex for a moment, in which nobody else may step it.
+ */
 void
 dlock_op_abandon(DlockOp *op, dlock_status status, const char *why)
 {
-	/* an answer that is there counts */
-	if (dlock_op_step(op))
-		return;
-	if (op->call.state == DLOCK_CALL_QUEUED || op->call.state == DLOCK_CALL_FLYING)
-		dlock_flight_leave(op->handle, &op->call);
+	/* an answer that is there counts, even if it came in that moment */
+	do
+	{
+		if (dlock_op_step(op))
+			return;
+		if (op->call.state == DLOCK_CALL_QUEUED || op->call.state == DLOCK_CALL_FLYING)
+			dlock_flight_leave(op->handle, &op->call);
+	} while (op->call.reply != NULL);
 	note_doubt(op);
 	op->status = dlock_fail(&op->error, status, "%s", why);
 	dlock_op_end(op);

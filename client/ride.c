@@ -39,14 +39,24 @@ dlock_flight_hand_over(dlock_handle *handle)
 			return;
 }
 
-/* The time of the call is up, or its owner does not want it any more. */
+/* Does a thread use it without the mutex? */
+bool
+dlock_flight_is_loading(const DlockFlight *flight, const DlockCall *call)
+{
+	return flight->loading && call->state == DLOCK_CALL_FLYING;
+}
+
+/*
+ * The time of the call is up, or its owner does not want it any more.  While another
+ * thread loads it, this lets go of the mutex, and the call may be answered meanwhile.
+ */
 void
 dlock_flight_leave(dlock_handle *handle, DlockCall *call)
 {
 	DlockFlight *flight = &handle->flight;
 
 	flight->leaving++;
-	while (flight->loading && call->state == DLOCK_CALL_FLYING)
+	while (dlock_flight_is_loading(flight, call))
 		pthread_cond_wait(&handle->changed, &handle->mutex);
 	flight->leaving--;
 	if (call->state == DLOCK_CALL_FLYING)

@@ -164,6 +164,20 @@ dlock_wait_event(void)
 	 standard_ExecutorRun(query, direction, count, execute_once))
 #endif
 
+/* 19 added flags */
+#if PG_VERSION_NUM >= 190000
+#define dlock_table_beginscan(rel, snapshot) \
+	table_beginscan(rel, snapshot, 0, NULL, SO_NONE)
+#else
+#define dlock_table_beginscan(rel, snapshot) \
+	table_beginscan(rel, snapshot, 0, NULL)
+#endif
+
+/* 19 has handlers of another type, and with it a name for this one */
+#ifndef PG_SIG_IGN
+#define PG_SIG_IGN SIG_IGN
+#endif
+
 /* 18 added generated columns that are not stored */
 #ifdef ATTRIBUTE_GENERATED_VIRTUAL
 #define DLOCK_IS_VIRTUAL(att) ((att)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)

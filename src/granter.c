@@ -43,6 +43,7 @@
 #include "utils/wait_event.h"
 
 #include "clock.h"
+#include "compat.h"
 #include "database.h"
 #include "deadlock.h"
 #include "desk.h"
@@ -463,7 +464,7 @@ dlock_granter_main(Datum arg)
 	pqsignal(SIGTERM, die);
 
 	/* a cancelled wait for the standby would tell of a grant too early */
-	pqsignal(SIGINT, SIG_IGN);
+	pqsignal(SIGINT, PG_SIG_IGN);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	if (!OidIsValid(dboid))

@@ -35,11 +35,16 @@
 #include "owners.h"
 #include "places.h"
 
-#define COUNTS	(1 << 16)
+#define COUNTS			(1 << 16)
+#define KEEP_CHANGES	1024
 
 static pg_atomic_uint32 *counts = NULL;
 
-/* What the end of the transaction, or of a subtransaction, subtracts. */
+/*
+ * What the end of the transaction, or of a subtransaction, subtracts.  The memory
+ * is kept for the next transaction: the end of one in which everything was rolled
+ * back to a savepoint may pass us by (xact.c).
+ */
 typedef struct PlaceChange
 {
 	pg_atomic_uint32 *count;
@@ -116,10 +121,13 @@ note(const DlockKey *key, int64 slot, bool added)
 {
 	if (nchanges == maxchanges)
 	{
-		maxchanges = Max(maxchanges * 2, 16);
+		int			newmax = Max(maxchanges * 2, 16);
+		Size		size = mul_size(newmax, sizeof(PlaceChange));
+
 		changes = changes == NULL ?
-			MemoryContextAlloc(TopTransactionContext, maxchanges * sizeof(PlaceChange)) :
-			repalloc_huge(changes, maxchanges * sizeof(PlaceChange));
+			MemoryContextAllocHuge(TopMemoryContext, size) :
+			repalloc_huge(changes, size);
+		maxchanges = newmax;
 	}
 	changes[nchanges].count = count_of(key, slot);
 	changes[nchanges].subid = GetCurrentSubTransactionId();
@@ -159,10 +167,12 @@ void
 dlock_owners_at_end(bool committed)
 {
 	subtract(0, !committed);
-
-	/* the memory goes with the transaction */
-	changes = NULL;
-	maxchanges = 0;
+	if (maxchanges > KEEP_CHANGES)
+	{
+		pfree(changes);
+		changes = NULL;
+		maxchanges = 0;
+	}
 }
 
 void

@@ -160,7 +160,7 @@ static void
 for_each_row(Relation rel, EachRow each, void *arg)
 {
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	TableScanDesc scan = table_beginscan(rel, SnapshotAny, 0, NULL);
+	TableScanDesc scan = dlock_table_beginscan(rel, SnapshotAny);
 	HeapTuple	tuple;
 
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)

@@ -50,7 +50,9 @@ is_same_request(const DlockTicket *ticket, uint64 hash, const DlockKey *key, Oid
 /*
  * The ticket that this role and owner have for the key so far, or 0.  If it was
  * granted, it counts only if that version is still held, which the caller has to
- * find out.  A draft of another backend does not count: it may be rolled back.
+ * find out.  A draft of another backend does not count: it may be rolled back.  Nor
+ * does a ticket for a place if the whole key is wanted, or the other way round: that
+ * is an upgrade or a downgrade.
  */
 int64
 dlock_ticket_find(const DlockKey *key, const DlockTerms *terms, int64 *version)
@@ -65,6 +67,8 @@ dlock_ticket_find(const DlockKey *key, const DlockTerms *terms, int64 *version)
 	{
 		if (!is_same_request(ticket, hash, key, terms->role) ||
 			ticket->state == DLOCK_TICKET_MISSED ||
+			(terms->slots == DLOCK_EXCLUSIVE) !=
+			(ticket->waiter.slots == DLOCK_EXCLUSIVE) ||
 			(ticket->state == DLOCK_TICKET_DRAFT && ticket->pid != MyProcPid))
 			continue;
 
@@ -393,7 +397,7 @@ dlock_ticket_upgrade(int64 number)
 
 /* That place is gone: it waits like all others. */
 void
-dlock_ticket_downgrade(int64 number)
+dlock_ticket_step_back(int64 number)
 {
 	DlockTicket *ticket = lock_waiting(number);
 

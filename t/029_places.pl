@@ -177,6 +177,25 @@ $node->safe_psql('postgres', "COPY dlock.locks FROM STDIN;\n$copy\n\\.\n");
 is($two->ask_it("SELECT dlock_acquire('dump', '1h', 'c', slots => 2)"), '', 'with the one from the dump these are two');
 
 #
+# A request that is cancelled while it ends many places, and whose savepoint is rolled back,
+# leaves nothing behind that the next transaction could stumble over.
+#
+
+is($one->ask_it("SELECT count(dlock_acquire('crowd', '1h', 'o' || g, slots => NULL)) FROM generate_series(1, 9000) AS g"), 9000, 'many places');
+isnt($one->ask_it("SELECT dlock_acquire('busy', '1h')"), '', 'another key');
+foreach my $ms (8, 12, 16, 20, 24)
+{
+	$one->ask_it('BEGIN');
+	$one->ask_it('SAVEPOINT before');
+	$one->ask_it("SET LOCAL statement_timeout = '${ms}ms'");
+	$one->ask_it("SELECT dlock_acquire('crowd', '1h', priority => 5)");
+	$one->ask_it('ROLLBACK TO before');
+	$one->ask_it("SELECT dlock_acquire('busy', '1h')");
+	$one->ask_it('COMMIT');
+	is($one->ask_it("SELECT count(dlock_acquire('more', '1h', 'm$ms' || g, slots => NULL)) FROM generate_series(1, 9000) AS g"), 9000, 'and the next');
+}
+
+#
 # After a start it is not known which keys have places.  Without a reaper it never is.
 #
 

@@ -310,6 +310,23 @@ give('other');
 until_state($node, $upgrade, 'granted', 'then the other one');
 give('x');
 
+# also if the place was granted by ticket: that one is not the answer
+fresh();
+my $place = enqueue($now, $key, 'x', 'slots => NULL');
+until_state($node, $place, 'granted', 'a place by ticket');
+is(enqueue($now, $key, 'x', 'slots => NULL'), $place, 'asked again: the same ticket');
+$now->ask_it("SELECT dlock_acquire('$key', '1h', 'y', slots => NULL)");
+$upgrade = enqueue($now, $key, 'x');
+isnt($upgrade, $place, 'the whole key: another ticket');
+until_state($node, $upgrade, 'waiting 1', 'it waits for the other place');
+give('y');
+until_state($node, $upgrade, 'granted', 'it is upgraded');
+cmp_ok(version_of($now, $upgrade), '>', version_of($now, $place), 'with a new version');
+my $downgrade = enqueue($now, $key, 'x', 'slots => NULL');
+until_state($node, $downgrade, 'granted', 'and downgraded');
+is($now->ask_it("SELECT slots IS NULL FROM dlock_locks WHERE key = '$key'"), 't', 'to a place');
+is(version_of($now, $downgrade), version_of($now, $upgrade), 'with the same version');
+
 #
 # Preemption
 #

@@ -22,11 +22,12 @@
 #include "handle.h"
 #include "resolve.h"
 #include "util.h"
+#include "unit_test.h"
 
 static int	tests = 0;
 static int	failed = 0;
 
-static void
+void
 ok(bool good, const char *fmt,...)
 {
 	va_list		args;
@@ -569,6 +570,7 @@ main(void)
 	test_hearing();
 	test_errors();
 	test_no_answer();
+	test_pilot();
 	printf("1..%d\n", tests);
 	return failed > 0;
 }
