@@ -285,7 +285,7 @@ dlock_serve_look(int64 number, int64 *due, bool *is_new, DlockServedTicket *serv
 	if (result.upgrades && !look->upgrades && !dlock_ticket_upgrade(number))
 		return miss_ticket(look, "40P01", "deadlock", served);
 	if (look->upgrades && !result.upgrades && is_all_settled(&found))
-		dlock_ticket_downgrade(number);
+		dlock_ticket_step_back(number);
 
 	dlock_outlook_make(&request, &turn, &found, &result, looked_at, now, &outlook);
 	*due = let_wait(look, &outlook, &found, now);

@@ -397,7 +397,7 @@ dlock_ticket_upgrade(int64 number)
 
 /* That place is gone: it waits like all others. */
 void
-dlock_ticket_downgrade(int64 number)
+dlock_ticket_step_back(int64 number)
 {
 	DlockTicket *ticket = lock_waiting(number);
 

@@ -56,7 +56,7 @@ extern void dlock_ticket_return(int64 number);
 /* for a granter */
 extern bool dlock_ticket_look(int64 number, DlockTicketLook *look);
 extern bool dlock_ticket_upgrade(int64 number);
-extern void dlock_ticket_downgrade(int64 number);
+extern void dlock_ticket_step_back(int64 number);
 extern bool dlock_ticket_tell(int64 number, const DlockOutlook *outlook,
 							  bool logged);
 extern bool dlock_ticket_end(int64 number, DlockTicketState outcome,

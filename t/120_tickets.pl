@@ -296,6 +296,20 @@ give('y');
 until_state($node, $upgrade, 'granted', 'it is upgraded');
 $now->ask_it("SELECT dlock_dequeue($t)");
 
+# one whose place is gone does not come before the others any more
+fresh();
+$now->ask_it("SELECT dlock_acquire('$key', '1h', '$_', slots => NULL, priority => 9)") foreach 'x', 'y';
+$t = enqueue($now, $key, 'other', 'priority => 1');
+$upgrade = enqueue($now, $key, 'x');
+until_sql($node, line(), 'x other', 'an upgrade comes first');
+is(give('x'), 'released', 'its place is given back');
+until_sql($node, line(), 'other x', 'then the priority counts');
+give('y');
+until_state($node, $t, 'granted', 'the one that is first now is granted');
+give('other');
+until_state($node, $upgrade, 'granted', 'then the other one');
+give('x');
+
 # also if the place was granted by ticket: that one is not the answer
 fresh();
 my $place = enqueue($now, $key, 'x', 'slots => NULL');
@@ -388,23 +402,6 @@ $now->ask_it("SELECT dlock_serve('{}')");
 hears($ear, qr/"ticket": $_, "code": "LK002"/, 'a shard that left') foreach @all;
 is(enqueue($now, $key, 'me'), 'ERROR LK002', 'a new request is refused');
 $now->ask_it('SELECT dlock_serve(NULL)');
-
-#
-# Upgrades
-#
-
-# One whose place is gone does not come before the others any more.
-fresh();
-$now->ask_it("SELECT dlock_acquire('$key', '1h', 'holder', slots => 2), dlock_acquire('$key', '1h', 'me', slots => 2)");
-my @low = (enqueue($now, $key, 'other', 'priority => 1'), enqueue($now, $key, 'me'));
-until_sql($node, line(), 'me other', 'an upgrade comes first');
-is(give('me'), 'released', 'its place is given back');
-until_sql($node, line(), 'other me', 'then the priority counts');
-give('holder');
-until_state($node, $low[0], 'granted', 'the one that is first now is granted');
-give('other');
-until_state($node, $low[1], 'granted', 'then the other one');
-give('me');
 
 #
 # Deadlocks
