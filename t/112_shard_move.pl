@@ -37,6 +37,22 @@ foreach my $i (0, 1)
 	$node->safe_psql('postgres', "CREATE DATABASE $database");
 	add_extension_in($node, $database);
 	$node->safe_psql($database, "SELECT dlock_serve('$half[$i]')");
+
+	# what another role may create beside the extension's functions must not be called
+	$node->safe_psql($database, <<'END');
+DO $do$
+DECLARE
+	call text;
+BEGIN
+	FOREACH call IN ARRAY ARRAY['dlock_advance(version integer)', 'dlock_advance(version numeric)',
+		'dlock_shard(key varchar)', 'dlock_force_release(key text, reason varchar, version bigint)',
+		'dlock_force_release(key text, reason text, version integer)']
+	LOOP
+		EXECUTE format('CREATE FUNCTION %s.%s RETURNS integer LANGUAGE plpgsql AS $f$ BEGIN RAISE ''caught''; END $f$',
+			(SELECT extnamespace::regnamespace FROM pg_extension WHERE extname = 'dlock'), call);
+	END LOOP;
+END $do$;
+END
 }
 foreach my $router (qw(r1 r2))
 {

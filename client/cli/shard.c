@@ -12,6 +12,10 @@
  * that touch the same cluster exclude each other by an advisory lock in the
  * sessions that also change what the clusters serve: if the session is lost, so
  * is the means to go on.
+ *
+ * The search_path of these sessions is pg_catalog (cluster.c).  The schema of the
+ * extension may contain functions of other roles, so calls give every argument by
+ * its name and with its exact type, as in ../sql.c.
  */
 #include "cluster.h"
 
@@ -259,7 +263,7 @@ serve(Server *cluster, const char *sql, const char *shards)
 static void
 stop_serving(Move *move)
 {
-	serve(&move->from, "SELECT @.dlock_serve(s.shards - $1::int4multirange) FROM @.dlock_served s", move->rest);
+	serve(&move->from, "SELECT @.dlock_serve(shards => s.shards - $1::int4multirange) FROM @.dlock_served s", move->rest);
 	notice("cluster \"%s\" has stopped serving shards %s", move->from.name, shown_shards(move->rest));
 
 	/* transactions that had decided before may still commit a grant */
@@ -272,7 +276,7 @@ count_grants(Move *move, int64_t *longest)
 {
 	PGresult   *result = server_ask(&move->from,
 									"SELECT count(*), coalesce(extract(epoch FROM max(l.remaining)) * 1000, 0)::int8"
-									" FROM @.dlock_locks l WHERE $1::int4multirange @> @.dlock_shard(l.key)",
+									" FROM @.dlock_locks l WHERE $1::int4multirange @> @.dlock_shard(key => l.key)",
 									move->rest, NULL);
 	int64_t		count = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
 
@@ -296,10 +300,10 @@ drain(Move *move, const Options *options)
 	for (;;)
 	{
 		server_do(&move->from, options->force ?
-				  "SELECT count(@.dlock_force_release(l.key, 'its shard is moved', l.version)) FROM @.dlock_locks l"
-				  " WHERE l.version IS NOT NULL AND $1::int4multirange @> @.dlock_shard(l.key)" :
-				  "SELECT count(@.dlock_force_release(l.key, 'its shard is moved', l.version)) FROM @.dlock_locks l"
-				  " WHERE l.state = 'lapsed' AND $1::int4multirange @> @.dlock_shard(l.key)",
+				  "SELECT count(@.dlock_force_release(key => l.key, reason => 'its shard is moved'::text, version => l.version)) FROM @.dlock_locks l"
+				  " WHERE l.version IS NOT NULL AND $1::int4multirange @> @.dlock_shard(key => l.key)" :
+				  "SELECT count(@.dlock_force_release(key => l.key, reason => 'its shard is moved'::text, version => l.version)) FROM @.dlock_locks l"
+				  " WHERE l.state = 'lapsed' AND $1::int4multirange @> @.dlock_shard(key => l.key)",
 				  move->rest);
 		count = count_grants(move, &longest);
 		if (count == 0)
@@ -334,17 +338,17 @@ drain(Move *move, const Options *options)
 static void
 clear(Move *move)
 {
-	server_do(&move->from, "DELETE FROM dlock.locks l WHERE $1::int4multirange @> @.dlock_shard(l.key)", move->rest);
+	server_do(&move->from, "DELETE FROM dlock.locks l WHERE $1::int4multirange @> @.dlock_shard(key => l.key)", move->rest);
 }
 
 static void
 start_serving(Move *move)
 {
 	/* the highest that the source may have drawn */
-	char	   *version = server_get(&move->from, "SELECT @.dlock_advance(0)", NULL, NULL);
+	char	   *version = server_get(&move->from, "SELECT @.dlock_advance(version => 0::int8)", NULL, NULL);
 
-	server_do(&move->to, "SELECT @.dlock_advance($1::int8)", version);
-	serve(&move->to, "SELECT @.dlock_serve(s.shards + $1::int4multirange) FROM @.dlock_served s", move->rest);
+	server_do(&move->to, "SELECT @.dlock_advance(version => $1::int8)", version);
+	serve(&move->to, "SELECT @.dlock_serve(shards => s.shards + $1::int4multirange) FROM @.dlock_served s", move->rest);
 	notice("cluster \"%s\" serves shards %s, with versions above %s", move->to.name,
 		   shown_shards(move->rest), version);
 	free(version);
