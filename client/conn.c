@@ -11,8 +11,9 @@
  * and the clock at once.
  *
  * A connection has no state that a later statement needs, so it may go through
- * a pooler.  LISTEN is only sent if there is no pooler, and the search_path is
- * only set then; sql.c explains why nothing depends on it.
+ * a pooler.  LISTEN is only sent if there is no pooler.  Statements are only
+ * prepared then (prepared.c), and the search_path is only set then; sql.c explains
+ * why nothing depends on it.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,6 +25,7 @@
 #include "clock.h"
 #include "conn_int.h"
 #include "errors.h"
+#include "prepared.h"
 #include "sql.h"
 #include "util.h"
 
@@ -66,6 +68,7 @@ dlock_conn_close(DlockConn *conn)
 {
 	dlock_conn_disconnect(conn);
 	dlock_connect_forget(conn);
+	dlock_prepared_forget(conn);
 	free(conn->schema);
 	conn->schema = NULL;
 	conn->listens = false;
@@ -286,6 +289,26 @@ listen_step(DlockConn *conn, short revents, int64_t now)
 		dlock_connect_silent(conn, now);
 }
 
+/* It is on its way, or not, and then the connection is closed. */
+static bool
+was_sent(DlockConn *conn, bool sent)
+{
+	if (!sent && conn->error.status != DLOCK_NO_MEMORY)
+	{
+		dlock_connect_error(conn);
+		conn->retry = true;
+	}
+	if (!sent)
+	{
+		dlock_conn_close(conn);
+		return false;
+	}
+	/* libpq sends what it can; dlock_conn_step() does the rest */
+	conn->state = DLOCK_CONN_BUSY;
+	conn->events = PQflush(conn->pg) == 0 ? POLLIN : POLLIN | POLLOUT;
+	return true;
+}
+
 static void
 statement_step(DlockConn *conn, short revents)
 {
@@ -295,6 +318,8 @@ statement_step(DlockConn *conn, short revents)
 		tell_notifications(conn);
 	if (done < 0)
 		dlock_conn_close(conn);
+	else if (done > 0 && dlock_prepared_is_coming(conn))
+		(void) was_sent(conn, dlock_prepared_came(conn));
 	else if (done > 0)
 		conn->state = DLOCK_CONN_DONE;
 }
@@ -360,44 +385,12 @@ bool
 dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
 				const char *const *params)
 {
-	PQExpBufferData text;
-	const char *at;
-	int			sent;
-
-	initPQExpBuffer(&text);
-	while ((at = strstr(sql, "@.")) != NULL)
-	{
-		appendBinaryPQExpBuffer(&text, sql, (size_t) (at - sql));
-		appendPQExpBufferStr(&text, conn->schema);
-		/* the dot stays */
-		sql = at + 1;
-	}
-	appendPQExpBufferStr(&text, sql);
-	if (PQExpBufferDataBroken(text))
-	{
-		termPQExpBuffer(&text);
-		dlock_conn_no_memory(conn);
-		return false;
-	}
-
 	dlock_error_clear(&conn->error);
 	conn->retry = false;
 	conn->unconfirmed = false;
 	conn->timed_out = false;
 	conn->sent_at = dlock_now();
-	sent = PQsendQueryParams(conn->pg, text.data, nparams, NULL, params, NULL, NULL, 0);
-	termPQExpBuffer(&text);
-	if (!sent)
-	{
-		dlock_connect_error(conn);
-		conn->retry = true;
-		dlock_conn_close(conn);
-		return false;
-	}
-	/* libpq sends what it can; dlock_conn_step() does the rest */
-	conn->state = DLOCK_CONN_BUSY;
-	conn->events = PQflush(conn->pg) == 0 ? POLLIN : POLLIN | POLLOUT;
-	return true;
+	return was_sent(conn, dlock_prepared_send(conn, sql, nparams, params));
 }
 
 DlockReply *
@@ -424,7 +417,10 @@ dlock_conn_take(DlockConn *conn)
 		conn->retry = false;
 	}
 	else
+	{
 		dlock_conn_result_error(conn, result);
+		conn->retry = conn->retry || dlock_prepared_is_lost(conn);
+	}
 	PQclear(result);
 	if (conn->retry)
 		dlock_conn_close(conn);

@@ -43,6 +43,8 @@ struct DlockConn
 	bool		routed;			/* it is a router, not a server with locks */
 	int64_t		statement_timeout;	/* as the server has it; 0: none */
 
+	struct DlockPrepareds *prepareds;	/* see prepared.c; NULL: none */
+
 	/* the statement */
 	int64_t		sent_at;
 	PGresult   *result;

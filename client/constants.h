@@ -72,6 +72,9 @@
 #define DLOCK_BACKOFF_LAST_MS 1000
 #define DLOCK_BACKOFF_FULL_MS 2500	/* if the server is there, but full */
 
+/* statements that are prepared on each of them; the server keeps a plan of each */
+#define DLOCK_MAX_PREPARED 24
+
 /* how long the renewal thread, which only has to wake up, may take to lend */
 #define DLOCK_LEND_MS 2000
 

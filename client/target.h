@@ -9,6 +9,7 @@
 #define DLOCK_TARGET_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "dlock.h"
@@ -20,7 +21,7 @@ typedef struct DlockHost
 	char	   *port;
 } DlockHost;
 
-/* Constant, except for preferred and conns. */
+/* Constant, except for preferred, by_text and conns. */
 typedef struct DlockTarget
 {
 	char	  **keywords;		/* without those of DlockHost */
@@ -31,6 +32,8 @@ typedef struct DlockTarget
 	int64_t		connect_ms;		/* for one address */
 	int64_t		only_ms;		/* for the only one that there is */
 	int			preferred;		/* the host that accepted us last; atomic */
+	bool		by_text;		/* its servers forget statements that were
+								 * prepared; atomic */
 	pthread_mutex_t mutex;
 	struct DlockConn *conns;	/* all connections; protected by mutex */
 } DlockTarget;

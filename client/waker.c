@@ -9,61 +9,70 @@
  *
  *-------------------------------------------------------------------------
  */
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#endif
+
 #include "clock.h"
 #include "waker.h"
 
-/* Before it is known to others. */
+#ifdef __linux__
+
+/*
+ * A futex is the word itself, so a wakeup is one call of the kernel, after which
+ * the waker is not touched any more.  It may be gone by then: waking an address at
+ * which nobody sleeps does nothing, and every other user of a futex expects to be
+ * woken for nothing.
+ */
+static void
+futex_wait(int *word, int seen, int64_t ms)
+{
+	struct timespec ts = {.tv_sec = ms / 1000,.tv_nsec = ms % 1000 * 1000000};
+
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &ts, NULL, 0);
+}
+
 void
 dlock_waker_prepare(DlockWaker *waker)
 {
-	if (!waker->sleeps)
-	{
-		pthread_mutex_init(&waker->mutex, NULL);
-		dlock_cond_init(&waker->cond);
-		waker->sleeps = true;
-	}
-	else
-	{
-		pthread_mutex_lock(&waker->mutex);
-		waker->woken = 0;
-		pthread_mutex_unlock(&waker->mutex);
-	}
+	__atomic_store_n(&waker->woken, 0, __ATOMIC_RELAXED);
+	waker->sleeps = true;
 }
 
-/*
- * Sleep until it is woken for that reason, or until then.  Returns the reasons for
- * which it was woken.  The caller does not have the mutex of the handle.
- */
 int
 dlock_waker_sleep(DlockWaker *waker, int why, int64_t until)
 {
-	int			woken;
+	for (;;)
+	{
+		int			woken = __atomic_load_n(&waker->woken, __ATOMIC_ACQUIRE);
+		int64_t		left;
 
-	pthread_mutex_lock(&waker->mutex);
-	while ((waker->woken & why) == 0 && dlock_cond_wait(&waker->cond, &waker->mutex, until))
-		;
-	woken = waker->woken;
-	pthread_mutex_unlock(&waker->mutex);
-	return woken;
+		if (woken & why)
+			return woken;
+		left = dlock_poll_timeout(until, dlock_now());
+		if (left == 0)
+			return woken;
+		futex_wait(&waker->woken, woken, left);
+	}
 }
 
 void
 dlock_waker_wake(DlockWaker *waker, int why)
 {
-	pthread_mutex_lock(&waker->mutex);
-	waker->woken |= why;
-	pthread_cond_signal(&waker->cond);
-	pthread_mutex_unlock(&waker->mutex);
+	__atomic_fetch_or(&waker->woken, why, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &waker->woken, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 void
 dlock_waker_free(DlockWaker *waker)
 {
-	if (!waker->sleeps)
-		return;
-	pthread_cond_destroy(&waker->cond);
-	pthread_mutex_destroy(&waker->mutex);
+	(void) waker;
 }
+
+#endif
 
 /* Have its owner look, if it sleeps.  NULL is allowed. */
 void

@@ -1,0 +1,224 @@
+/*-------------------------------------------------------------------------
+ *
+ * prepared.c
+ *	  Sending a statement, which is prepared if it is sent more than once.
+ *
+ * A program sends few different statements, again and again, and the server takes
+ * longer to parse and plan one than to execute it.  So a statement that is sent
+ * for the second time is prepared.  That takes one more round trip, once; its
+ * parameters are kept meanwhile.  A statement that is sent only once, like those of
+ * most commands, costs nothing more.
+ *
+ * Behind a pooler nothing is prepared, because the next statement may go to
+ * another server process.  A pooler that could not be recognized (connect.c) shows
+ * when a process does not know the statement (26000).  Nothing has been executed
+ * then, and from then on the text of each statement is sent.
+ *
+ * If what a plan depends on changes, because the extension is updated or created
+ * again, the server makes a new plan from the text, in which no name depends on the
+ * search_path (sql.c).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conn_int.h"
+#include "constants.h"
+#include "prepared.h"
+#include "util.h"
+
+typedef struct DlockPrepared
+{
+	char	   *sql;			/* as in sql.c; NULL: free */
+	char		name[16];		/* on the server; empty: it is not there */
+} DlockPrepared;
+
+typedef struct DlockPrepareds
+{
+	DlockPrepared list[DLOCK_MAX_PREPARED];
+
+	/* the one that is being prepared, or NULL, and what it will be sent with */
+	DlockPrepared *coming;
+	int			nparams;
+	char	   *params[DLOCK_MAX_PARAMS];
+} DlockPrepareds;
+
+/* The text with the schema of the extension instead of "@"; NULL: no memory. */
+static char *
+qualify(DlockConn *conn, const char *sql)
+{
+	PQExpBufferData text;
+	const char *at;
+
+	initPQExpBuffer(&text);
+	while ((at = strstr(sql, "@.")) != NULL)
+	{
+		appendBinaryPQExpBuffer(&text, sql, (size_t) (at - sql));
+		appendPQExpBufferStr(&text, conn->schema);
+		/* the dot stays */
+		sql = at + 1;
+	}
+	appendPQExpBufferStr(&text, sql);
+	if (!PQExpBufferDataBroken(text))
+		return text.data;
+	termPQExpBuffer(&text);
+	dlock_fail(&conn->error, DLOCK_NO_MEMORY, "out of memory");
+	return NULL;
+}
+
+static bool
+send_text(DlockConn *conn, const char *sql, int nparams, const char *const *params)
+{
+	char	   *text = qualify(conn, sql);
+	bool		sent = text != NULL &&
+	PQsendQueryParams(conn->pg, text, nparams, NULL, params, NULL, NULL, 0);
+
+	free(text);
+	return sent;
+}
+
+/*
+ * Have we sent it before?  If not, it is noted, if there is room and memory: then
+ * the next one will be prepared.
+ */
+static DlockPrepared *
+find_or_note(DlockConn *conn, const char *sql)
+{
+	if (conn->prepareds == NULL)
+		conn->prepareds = calloc(1, sizeof(DlockPrepareds));
+	for (int i = 0; conn->prepareds != NULL && i < DLOCK_MAX_PREPARED; i++)
+	{
+		DlockPrepared *this = &conn->prepareds->list[i];
+
+		if (this->sql == NULL)
+		{
+			this->sql = dlock_strdup(sql);
+			return NULL;
+		}
+		if (strcmp(this->sql, sql) == 0)
+			return this;
+	}
+	return NULL;
+}
+
+static void
+drop_params(DlockPrepareds *prepareds)
+{
+	for (int i = 0; i < prepareds->nparams; i++)
+		free(prepareds->params[i]);
+	prepareds->nparams = 0;
+}
+
+static bool
+keep_params(DlockConn *conn, int nparams, const char *const *params)
+{
+	DlockPrepareds *prepareds = conn->prepareds;
+
+	for (int i = 0; i < nparams; i++)
+	{
+		prepareds->params[i] = params[i] != NULL ? dlock_strdup(params[i]) : NULL;
+		prepareds->nparams = i + 1;
+		if (params[i] != NULL && prepareds->params[i] == NULL)
+		{
+			drop_params(prepareds);
+			dlock_fail(&conn->error, DLOCK_NO_MEMORY, "out of memory");
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool
+prepare(DlockConn *conn, DlockPrepared *this, int nparams, const char *const *params)
+{
+	DlockPrepareds *prepareds = conn->prepareds;
+	char	   *text = qualify(conn, this->sql);
+	bool		sent = false;
+
+	if (text != NULL && keep_params(conn, nparams, params))
+	{
+		snprintf(this->name, sizeof(this->name), "dlock_%d", (int) (this - prepareds->list));
+		prepareds->coming = this;
+		sent = PQsendPrepare(conn->pg, this->name, text, 0, NULL);
+	}
+	free(text);
+	return sent;
+}
+
+static bool
+is_by_text(const DlockConn *conn)
+{
+	return !conn->direct || __atomic_load_n(&conn->target->by_text, __ATOMIC_RELAXED);
+}
+
+bool
+dlock_prepared_send(DlockConn *conn, const char *sql, int nparams,
+					const char *const *params)
+{
+	DlockPrepared *this = is_by_text(conn) ? NULL : find_or_note(conn, sql);
+
+	if (this == NULL)
+		return send_text(conn, sql, nparams, params);
+	if (this->name[0] == '\0')
+		return prepare(conn, this, nparams, params);
+	return PQsendQueryPrepared(conn->pg, this->name, nparams, params, NULL, NULL, 0);
+}
+
+bool
+dlock_prepared_is_coming(const DlockConn *conn)
+{
+	return conn->prepareds != NULL && conn->prepareds->coming != NULL;
+}
+
+/* If it could not be prepared, the text is sent, and tells why. */
+bool
+dlock_prepared_came(DlockConn *conn)
+{
+	DlockPrepareds *prepareds = conn->prepareds;
+	DlockPrepared *this = prepareds->coming;
+	const char *const *params = (const char *const *) prepareds->params;
+	bool		sent;
+
+	prepareds->coming = NULL;
+	if (PQresultStatus(conn->result) == PGRES_COMMAND_OK)
+		sent = PQsendQueryPrepared(conn->pg, this->name, prepareds->nparams, params, NULL, NULL, 0);
+	else
+	{
+		this->name[0] = '\0';
+		sent = send_text(conn, this->sql, prepareds->nparams, params);
+	}
+	PQclear(conn->result);
+	conn->result = NULL;
+	drop_params(prepareds);
+	return sent;
+}
+
+/*
+ * Has the statement failed because the server has forgotten it?  Then a new
+ * connection sends its text.
+ */
+bool
+dlock_prepared_is_lost(DlockConn *conn)
+{
+	if (conn->prepareds == NULL || strcmp(conn->error.sqlstate, "26000") != 0)
+		return false;
+	__atomic_store_n(&conn->target->by_text, true, __ATOMIC_RELAXED);
+	return true;
+}
+
+/* The connection is closed. */
+void
+dlock_prepared_forget(DlockConn *conn)
+{
+	DlockPrepareds *prepareds = conn->prepareds;
+
+	if (prepareds == NULL)
+		return;
+	drop_params(prepareds);
+	for (int i = 0; i < DLOCK_MAX_PREPARED; i++)
+		free(prepareds->list[i].sql);
+	free(prepareds);
+	conn->prepareds = NULL;
+}
