@@ -130,7 +130,7 @@ look(dlock_handle *handle, bool at_all)
 			continue;
 		/* to leave what is loaded would wait, and it is loaded in a moment */
 		if (dlock_op_due(&op->op) <= dlock_now() &&
-			!dlock_flight_is_loading(&handle->flight, &op->op.call))
+			!dlock_flight_is_loading(&op->op.call))
 		{
 			/* its question is not answered in time */
 			if (op->op.call.state == DLOCK_CALL_QUEUED || op->op.call.state == DLOCK_CALL_FLYING)
@@ -168,10 +168,10 @@ pilot_main(void *arg)
 		if (async->woken.first != NULL)
 			continue;
 		idle_until = look_at;
-		if (!handle->flight.driven &&
-			(handle->flight.nair > 0 || handle->flight.queue != NULL))
+		if (!handle->main.driven &&
+			(handle->main.nair > 0 || handle->queue.first != NULL))
 		{
-			idle_until = dlock_flight_drive(handle, look_at);
+			idle_until = dlock_flight_drive(handle, &handle->main, look_at);
 			if (idle_until == 0)
 				continue;
 		}

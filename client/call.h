@@ -63,6 +63,7 @@ typedef struct DlockCall
 	/* on its way; protected by the mutex of the handle.  See flight.c */
 	DlockCallState state;
 	struct DlockCall *next;
+	struct DlockFlight *flight; /* FLYING: with this one */
 	bool		alone;			/* a flight with others failed */
 	bool		blocked;		/* a row is in use */
 	int64_t		ready_at;		/* not to be sent before */

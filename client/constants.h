@@ -110,6 +110,15 @@
 #define DLOCK_ROW_WAIT "100ms"
 #define DLOCK_POLL_MS 250
 
+/*
+ * A second flight beside the first: how many calls must wait for it, how long it is
+ * not tried again if it could not connect, and how often its driver looks whether it
+ * has been answered while it connects
+ */
+#define DLOCK_SECOND_LEAST 8
+#define DLOCK_SECOND_PAUSE_MS 5000
+#define DLOCK_GLANCE_MS 2
+
 /* the longest texts that may go with others; the server has the same limits */
 #define DLOCK_MAX_KEY_BYTES 1024
 #define DLOCK_MAX_OWNER_BYTES 1024

@@ -56,11 +56,30 @@ dlock_flight_is_deserted(const DlockFlight *flight)
  * The connection
  */
 
-void
-dlock_flight_drop_conn(dlock_handle *handle)
+static bool
+is_second(const dlock_handle *handle, const DlockFlight *flight)
 {
-	dlock_pool_drop(handle, handle->flight.conn);
-	handle->flight.conn = NULL;
+	return flight == &handle->second;
+}
+
+void
+dlock_flight_drop_conn(dlock_handle *handle, DlockFlight *flight)
+{
+	if (flight->conn != NULL && is_second(handle, flight))
+		handle->nspare--;
+	dlock_pool_drop(handle, flight->conn);
+	flight->conn = NULL;
+}
+
+/* It is not needed now. */
+static void
+give_conn(dlock_handle *handle, DlockFlight *flight)
+{
+	if (is_second(handle, flight))
+		dlock_pool_give_spare(handle, flight->conn);
+	else
+		dlock_pool_give(handle, flight->conn);
+	flight->conn = NULL;
 }
 
 /*
@@ -68,7 +87,7 @@ dlock_flight_drop_conn(dlock_handle *handle)
  * at the same time.
  */
 static void
-pause_before_next(DlockFlight *flight)
+pause_before_next(const dlock_handle *handle, DlockFlight *flight)
 {
 	int64_t		now = dlock_now();
 	int64_t		backoff = flight->backoff;
@@ -79,7 +98,7 @@ pause_before_next(DlockFlight *flight)
 	if (turned_away)
 	{
 		/* well below the time after which a server counts as silent */
-		for (const DlockCall *call = flight->queue; call != NULL; call = call->next)
+		for (const DlockCall *call = handle->queue.first; call != NULL; call = call->next)
 			backoff = dlock_min(backoff, call->timeout_ms / 2);
 		backoff = dlock_max(backoff, 1);
 		flight->retry_at = now + backoff / 2 + dlock_random() % backoff;
@@ -90,56 +109,62 @@ pause_before_next(DlockFlight *flight)
 
 /* A server that turns us away is there, so it is not silent. */
 static void
-note_signs_of_life(DlockFlight *flight)
+note_signs_of_life(const dlock_handle *handle, DlockFlight *flight)
 {
 	int64_t		turned_away_at = dlock_conn_turned_away_at(flight->conn);
 	bool		retry;
 
 	flight->error = *dlock_conn_error(flight->conn, &retry);
-	for (DlockCall *call = flight->queue; call != NULL && turned_away_at > 0; call = call->next)
+	for (DlockCall *call = handle->queue.first; call != NULL && turned_away_at > 0; call = call->next)
 		call->silent_until = dlock_max(call->silent_until,
 									   dlock_later(turned_away_at, call->timeout_ms));
 }
 
 /* No host has accepted us. */
 static void
-not_connected(dlock_handle *handle)
+not_connected(dlock_handle *handle, DlockFlight *flight)
 {
-	DlockFlight *flight = &handle->flight;
 	bool		retry;
 	bool		full = dlock_conn_found_full(flight->conn);
 	DlockCall  *next;
 	DlockConn  *open;
 
-	note_signs_of_life(flight);
+	/* the other flight can do without */
+	if (is_second(handle, flight))
+	{
+		dlock_flight_drop_conn(handle, flight);
+		flight->retry_at = dlock_now() + dlock_jitter(DLOCK_SECOND_PAUSE_MS);
+		return;
+	}
+	note_signs_of_life(handle, flight);
 	(void) dlock_conn_error(flight->conn, &retry);
-	for (DlockCall *call = flight->queue; call != NULL; call = next)
+	for (DlockCall *call = handle->queue.first; call != NULL; call = next)
 	{
 		next = call->next;
 		if (!retry || call->once || (call->knocks && full))
 		{
 			call->full = full;
 			call->host = dlock_conn_full_host(flight->conn);
-			dlock_queue_take_out(flight, call);
+			dlock_queue_take_out(&handle->queue, call);
 			dlock_call_finish_with(flight, call, &flight->error);
 		}
 		else
 			call->error = flight->error;
 	}
-	if (flight->queue == NULL)
+	if (handle->queue.first == NULL)
 	{
-		dlock_flight_drop_conn(handle);
+		dlock_flight_drop_conn(handle, flight);
 		return;
 	}
 	open = full ? dlock_pool_take_open(handle, true, DLOCK_NEVER) : NULL;
 	if (open != NULL)
 	{
-		dlock_flight_drop_conn(handle);
+		dlock_flight_drop_conn(handle, flight);
 		flight->conn = open;
 		flight->is_fresh = false;
 	}
 	else
-		pause_before_next(flight);
+		pause_before_next(handle, flight);
 }
 
 /*
@@ -182,14 +207,13 @@ wake_landed(DlockWaker *landed)
 
 /* The connection is ready: send what is queued. */
 static void
-launch(dlock_handle *handle)
+launch(dlock_handle *handle, DlockFlight *flight)
 {
-	DlockFlight *flight = &handle->flight;
 	DlockWaker *landed;
 	int64_t		until = 0;
 
 	flight->sent_at = dlock_now();
-	dlock_queue_board(flight, flight->sent_at);
+	dlock_queue_board(&handle->queue, flight, is_second(handle, flight), flight->sent_at);
 	if (flight->nair == 0)
 		return;
 	for (int i = 0; i < flight->nair; i++)
@@ -213,7 +237,7 @@ launch(dlock_handle *handle)
 	wake_landed(landed);
 	pthread_mutex_lock(&handle->mutex);
 	flight->loading = false;
-	if (flight->leaving > 0)
+	if (handle->leaving > 0)
 		pthread_cond_broadcast(&handle->changed);
 }
 
@@ -232,9 +256,8 @@ land(DlockFlight *flight, DlockCall **calls)
 
 /* Hand out the answers. */
 static void
-answered(dlock_handle *handle, DlockReply *reply)
+answered(dlock_handle *handle, DlockFlight *flight, DlockReply *reply)
 {
-	DlockFlight *flight = &handle->flight;
 	DlockCall  *calls[DLOCK_MAX_FLIGHT];
 	int			left = 0;
 	int			n = flight->nair;
@@ -283,14 +306,13 @@ answered(dlock_handle *handle, DlockReply *reply)
 	left = land(flight, calls);
 	for (int i = 0; i < left; i++)
 		calls[i]->alone = true;
-	dlock_queue_put_back(flight, calls, left);
+	dlock_queue_put_back(&handle->queue, calls, left);
 }
 
 /* The server has refused it, and the connection is as good as before. */
 static void
-refused(dlock_handle *handle)
+refused(dlock_handle *handle, DlockFlight *flight)
 {
-	DlockFlight *flight = &handle->flight;
 	DlockCall  *calls[DLOCK_MAX_FLIGHT];
 	bool		together = flight->nair > 1;
 	bool		retry;
@@ -324,14 +346,13 @@ refused(dlock_handle *handle)
 			call->ready_at = flight->sent_at + dlock_jitter(DLOCK_TIMED_OUT_PAUSE_MS);
 		}
 	}
-	dlock_queue_put_back(flight, calls, n);
+	dlock_queue_put_back(&handle->queue, calls, n);
 }
 
 /* The connection is gone, and nobody knows what the server did. */
 static void
-broken(dlock_handle *handle, const dlock_error *error)
+broken(dlock_handle *handle, DlockFlight *flight, const dlock_error *error)
 {
-	DlockFlight *flight = &handle->flight;
 	DlockCall  *calls[DLOCK_MAX_FLIGHT];
 	int			n = land(flight, calls);
 	int			again = 0;
@@ -350,38 +371,38 @@ broken(dlock_handle *handle, const dlock_error *error)
 			calls[again++] = call;
 		}
 	}
-	dlock_queue_put_back(flight, calls, again);
+	dlock_queue_put_back(&handle->queue, calls, again);
 	/* an old connection may have been closed by the server meanwhile */
-	if (flight->is_old)
+	if (is_second(handle, flight))
+		not_connected(handle, flight);
+	else if (flight->is_old)
 		flight->retry_at = dlock_now();
 	else
-		pause_before_next(flight);
+		pause_before_next(handle, flight);
 }
 
 static void
-no_memory(dlock_handle *handle)
+no_memory(dlock_handle *handle, DlockFlight *flight)
 {
-	DlockFlight *flight = &handle->flight;
 	DlockCall  *calls[DLOCK_MAX_FLIGHT];
 	int			n = land(flight, calls);
 	dlock_error error;
 
 	dlock_fail(&error, DLOCK_NO_MEMORY, "out of memory");
-	dlock_queue_put_back(flight, calls, n);
-	while (flight->queue != NULL)
+	dlock_queue_put_back(&handle->queue, calls, n);
+	while (handle->queue.first != NULL)
 	{
-		DlockCall  *call = flight->queue;
+		DlockCall  *call = handle->queue.first;
 
-		dlock_queue_take_out(flight, call);
+		dlock_queue_take_out(&handle->queue, call);
 		dlock_call_finish_with(flight, call, &error);
 	}
 }
 
 /* Look at what the connection has come to. */
 static void
-settle(dlock_handle *handle)
+settle(dlock_handle *handle, DlockFlight *flight)
 {
-	DlockFlight *flight = &handle->flight;
 	int64_t		now = dlock_now();
 	bool		retry;
 	dlock_error error;
@@ -392,17 +413,17 @@ settle(dlock_handle *handle)
 		case DLOCK_CONN_DONE:
 			reply = dlock_conn_take(flight->conn);
 			if (reply != NULL)
-				answered(handle, reply);
+				answered(handle, flight, reply);
 			else if (dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
-				refused(handle);
+				refused(handle, flight);
 			else
-				broken(handle, dlock_conn_error(flight->conn, &retry));
+				broken(handle, flight, dlock_conn_error(flight->conn, &retry));
 			break;
 		case DLOCK_CONN_CLOSED:
 			if (flight->nair > 0)
-				broken(handle, dlock_conn_error(flight->conn, &retry));
+				broken(handle, flight, dlock_conn_error(flight->conn, &retry));
 			else
-				not_connected(handle);
+				not_connected(handle, flight);
 			break;
 		case DLOCK_CONN_BUSY:
 
@@ -411,50 +432,50 @@ settle(dlock_handle *handle)
 			 * better, and others wait for one.
 			 */
 			if (now >= flight->answer_by || dlock_flight_is_deserted(flight) ||
-				(flight->queue != NULL &&
+				(handle->queue.first != NULL &&
 				 now >= flight->sent_at + dlock_probe_ms(handle->timeout_ms)))
 			{
 				dlock_fail(&error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
 						   (long long) (now - flight->sent_at));
 				dlock_conn_close(flight->conn);
 				flight->is_old = true;
-				broken(handle, &error);
+				broken(handle, flight, &error);
 			}
 			break;
 		case DLOCK_CONN_READY:
 			if (flight->nair > 0)
-				no_memory(handle);
+				no_memory(handle, flight);
 			break;
 		default:
-			note_signs_of_life(flight);
+			note_signs_of_life(handle, flight);
 			break;
 	}
 }
 
 /* Nothing is under way: connect, or send what is queued. */
 static int64_t
-start(dlock_handle *handle, int64_t now, int64_t until)
+start(dlock_handle *handle, DlockFlight *flight, int64_t now, int64_t until)
 {
-	DlockFlight *flight = &handle->flight;
-	int64_t		ready_at = dlock_queue_next_ready(flight);
+	int64_t		ready_at = dlock_queue_next_ready(&handle->queue);
 
 	if (ready_at > now)
 		return ready_at;
 	if (flight->conn == NULL)
 	{
-		flight->conn = dlock_pool_take(handle, true, until);
+		flight->conn = is_second(handle, flight) ? dlock_pool_spare(handle, false, now) :
+			dlock_pool_take(handle, true, until);
 		flight->is_fresh = false;
 		flight->is_knock = false;
 		flight->retry_at = 0;
 		dlock_error_clear(&flight->error);
 		if (flight->conn == NULL)
 		{
-			no_memory(handle);
+			no_memory(handle, flight);
 			return 0;
 		}
 	}
 	if (dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
-		launch(handle);
+		launch(handle, flight);
 	else if (dlock_conn_state(flight->conn) == DLOCK_CONN_CLOSED)
 	{
 		if (flight->retry_at > now)
@@ -469,20 +490,52 @@ start(dlock_handle *handle, int64_t now, int64_t until)
 	return 0;
 }
 
+/* May the second flight take those that wait?  Few are better off together. */
+static bool
+is_second_wanted(const dlock_handle *handle)
+{
+	return handle->queue.n >= DLOCK_SECOND_LEAST && handle->queue.n >= handle->main.nair &&
+		handle->main.nair > 0 && dlock_queue_next_ready(&handle->queue) <= dlock_now();
+}
+
+static bool
+may_launch(const dlock_handle *handle, const DlockFlight *flight)
+{
+	return is_second(handle, flight) ? is_second_wanted(handle) :
+		dlock_queue_next_ready(&handle->queue) <= dlock_now();
+}
+
+/* Which one has to be driven by the owner of this call?  NULL: none. */
+DlockFlight *
+dlock_flight_to_drive(dlock_handle *handle, const DlockCall *call)
+{
+	DlockFlight *second = &handle->second;
+
+	if (call->state == DLOCK_CALL_FLYING)
+		return call->flight->driven ? NULL : call->flight;
+	if (!handle->main.driven)
+		return &handle->main;
+	if (second->driven || second->nair > 0)
+		return NULL;
+	if (second->conn != NULL)
+		return second;
+	return is_second_wanted(handle) && dlock_now() >= second->retry_at &&
+		handle->nspare < handle->max_connections - DLOCK_MIN_CONNECTIONS - 1 ? second : NULL;
+}
+
 /*
  * Do what can be done, until then at most, as the only one that does.  Returns
  * 0, or when there will be something to do.
  */
 int64_t
-dlock_flight_drive(dlock_handle *handle, int64_t until)
+dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, int64_t until)
 {
-	DlockFlight *flight = &handle->flight;
 	int64_t		now = dlock_now();
 	int64_t		idle_until = 0;
 
 	flight->driven = true;
 	if (flight->nair == 0)
-		idle_until = start(handle, now, until);
+		idle_until = start(handle, flight, now, until);
 	if (flight->nair > 0)
 	{
 		int64_t		patience = flight->sent_at + dlock_probe_ms(handle->timeout_ms);
@@ -496,26 +549,26 @@ dlock_flight_drive(dlock_handle *handle, int64_t until)
 		if (dlock_conn_connecting(flight->conn) ||
 			dlock_conn_state(flight->conn) == DLOCK_CONN_BUSY)
 		{
+			/* its driver may have been answered by the other flight */
+			if (flight->nair == 0 && is_second(handle, flight))
+				until = dlock_min(until, now + DLOCK_GLANCE_MS);
 			pthread_mutex_unlock(&handle->mutex);
 			dlock_conn_work(flight->conn, until);
 			pthread_mutex_lock(&handle->mutex);
 		}
-		settle(handle);
+		settle(handle, flight);
 	}
 
 	/* the next flight leaves before its passengers are all awake */
 	if (flight->conn != NULL && flight->nair == 0 &&
 		dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
 	{
-		if (dlock_queue_next_ready(flight) <= dlock_now())
-			launch(handle);
+		if (may_launch(handle, flight))
+			launch(handle, flight);
 		else if (flight->is_knock)
-			dlock_flight_drop_conn(handle); /* all that wait would need one */
+			dlock_flight_drop_conn(handle, flight); /* all that wait would need one */
 		else
-		{
-			dlock_pool_give(handle, flight->conn);
-			flight->conn = NULL;
-		}
+			give_conn(handle, flight);
 	}
 	if (flight->landed != NULL)
 	{

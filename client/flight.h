@@ -16,13 +16,14 @@
 /* ride.c */
 extern void dlock_flight_call(dlock_handle *handle, DlockCall *call);
 extern void dlock_flight_wait(dlock_handle *handle, DlockCall *call);
-extern bool dlock_flight_is_loading(const DlockFlight *flight, const DlockCall *call);
+extern bool dlock_flight_is_loading(const DlockCall *call);
 extern void dlock_flight_leave(dlock_handle *handle, DlockCall *call);
 extern void dlock_flight_hand_over(dlock_handle *handle);
 
 /* flight.c */
-extern int64_t dlock_flight_drive(dlock_handle *handle, int64_t until);
+extern DlockFlight *dlock_flight_to_drive(dlock_handle *handle, const DlockCall *call);
+extern int64_t dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, int64_t until);
 extern bool dlock_flight_is_deserted(const DlockFlight *flight);
-extern void dlock_flight_drop_conn(dlock_handle *handle);
+extern void dlock_flight_drop_conn(dlock_handle *handle, DlockFlight *flight);
 
 #endif							/* DLOCK_FLIGHT_H */

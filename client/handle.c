@@ -97,7 +97,8 @@ dlock_handle_destroy(dlock_handle *handle)
 		dlock_roster_remove(lock);
 		dlock_lock_destroy(lock);
 	}
-	dlock_pool_drop(handle, handle->flight.conn);
+	dlock_pool_drop(handle, handle->main.conn);
+	dlock_pool_drop(handle, handle->second.conn);
 	dlock_pool_close(handle);
 	free_handle(handle);
 }
@@ -128,7 +129,7 @@ dlock_open(const char *conninfo, const dlock_open_options *given,
 	handle->ttl_ms = options.ttl_ms;
 	handle->timeout_ms = options.timeout_ms;
 	handle->max_connections = options.max_connections;
-	handle->flight.backoff = DLOCK_BACKOFF_FIRST_MS;
+	handle->main.backoff = handle->second.backoff = DLOCK_BACKOFF_FIRST_MS;
 	handle->callback = options.callback;
 	handle->callback_arg = options.callback_arg;
 	handle->pid = getpid();

@@ -113,11 +113,9 @@ typedef struct DlockAsync
 	int			fds[2];			/* a byte in it: calls are done; or -1 */
 } DlockAsync;
 
-/* The calls of all threads, and the one that is under way; see flight.c. */
+/* Calls that go together, on a connection; see flight.c. */
 typedef struct DlockFlight
 {
-	struct DlockCall *queue;
-	struct DlockCall *last;		/* of the queue */
 	struct DlockCall *air[DLOCK_MAX_FLIGHT];	/* what was sent; NULL for one
 												 * whose owner has left */
 	int			nair;
@@ -125,7 +123,6 @@ typedef struct DlockFlight
 	bool		driven;			/* a thread sees to it, and uses the
 								 * connection without the mutex */
 	bool		loading;		/* and what is in the air */
-	int			leaving;		/* so many wait for the end of that */
 	DlockWaker *landed;			/* threads whose call is done, and which have
 								 * not been told */
 	DlockConn  *conn;			/* NULL: none */
@@ -139,6 +136,14 @@ typedef struct DlockFlight
 	int64_t		backoff;
 	dlock_error error;			/* why it is not connected */
 } DlockFlight;
+
+/* Those that wait for a flight. */
+typedef struct DlockQueue
+{
+	struct DlockCall *first;
+	struct DlockCall *last;
+	int			n;
+} DlockQueue;
 
 struct dlock_handle
 {
@@ -158,7 +163,10 @@ struct dlock_handle
 	struct DlockOrphan *orphans;
 	struct DlockEntry *entering;	/* calls that acquire; see reenter.c */
 
-	DlockFlight flight;
+	DlockQueue	queue;			/* see queue.c */
+	DlockFlight main;
+	DlockFlight second;			/* beside it, if many calls wait */
+	int			leaving;		/* so many wait until their call is loaded */
 
 	/* requests that wait by ticket; see wait.c */
 	struct DlockOp *waits[DLOCK_WAIT_BUCKETS];

@@ -20,46 +20,55 @@ dlock_flight_limit(const DlockCall *call)
 }
 
 static void
-append(DlockFlight *flight, DlockCall *call)
+append(DlockQueue *queue, DlockCall *call)
 {
-	DlockCall **at = &flight->queue;
+	DlockCall **at = &queue->first;
 
-	if (flight->last != NULL)
-		at = &flight->last->next;
+	if (queue->last != NULL)
+		at = &queue->last->next;
 	call->next = NULL;
 	call->state = DLOCK_CALL_QUEUED;
 	*at = call;
-	flight->last = call;
+	queue->last = call;
+	queue->n++;
 }
 
 /* Those of a flight that has failed come first, in their order. */
 void
-dlock_queue_put_back(DlockFlight *flight, DlockCall **calls, int n)
+dlock_queue_put_back(DlockQueue *queue, DlockCall **calls, int n)
 {
 	for (int i = n - 1; i >= 0; i--)
 	{
 		calls[i]->state = DLOCK_CALL_QUEUED;
-		calls[i]->next = flight->queue;
-		flight->queue = calls[i];
-		if (flight->last == NULL)
-			flight->last = calls[i];
+		calls[i]->next = queue->first;
+		queue->first = calls[i];
+		if (queue->last == NULL)
+			queue->last = calls[i];
 	}
+	queue->n += n;
+}
+
+/* Take one out; "before" is the one before it. */
+static void
+unlink_call(DlockQueue *queue, DlockCall *call, DlockCall *before)
+{
+	if (before != NULL)
+		before->next = call->next;
+	else
+		queue->first = call->next;
+	if (queue->last == call)
+		queue->last = before;
+	queue->n--;
 }
 
 void
-dlock_queue_take_out(DlockFlight *flight, DlockCall *call)
+dlock_queue_take_out(DlockQueue *queue, DlockCall *call)
 {
 	DlockCall  *before = NULL;
-	DlockCall **at = &flight->queue;
 
-	while (*at != call)
-	{
-		before = *at;
-		at = &before->next;
-	}
-	*at = call->next;
-	if (flight->last == call)
-		flight->last = before;
+	for (DlockCall *at = queue->first; at != call; at = at->next)
+		before = at;
+	unlink_call(queue, call, before);
 }
 
 /* Join the queue; the caller drives, or sleeps until it is woken. */
@@ -73,7 +82,7 @@ dlock_flight_add(dlock_handle *handle, DlockCall *call)
 	dlock_error_clear(&call->error);
 	call->silent_until = call->once ? DLOCK_NEVER :
 		dlock_later(dlock_max(dlock_now(), call->ready_at), call->timeout_ms);
-	append(&handle->flight, call);
+	append(&handle->queue, call);
 }
 
 void
@@ -105,11 +114,11 @@ dlock_call_finish_with(DlockFlight *flight, DlockCall *call,
 
 /* When the next one may go. */
 int64_t
-dlock_queue_next_ready(const DlockFlight *flight)
+dlock_queue_next_ready(const DlockQueue *queue)
 {
 	int64_t		at = DLOCK_NEVER;
 
-	for (const DlockCall *call = flight->queue; call != NULL; call = call->next)
+	for (const DlockCall *call = queue->first; call != NULL; call = call->next)
 		at = dlock_min(at, call->ready_at);
 	return at;
 }
@@ -121,30 +130,33 @@ size_of(const DlockCall *call)
 	return call->kind == DLOCK_TRIES && call->params[3] != NULL ? strlen(call->params[3]) : 0;
 }
 
-/* Take those that go together out of the queue. */
+/*
+ * Take those that go together out of the queue; only those for which a thread waits,
+ * if there may be no other to drive the flight.
+ */
 void
-dlock_queue_board(DlockFlight *flight, int64_t now)
+dlock_queue_board(DlockQueue *queue, DlockFlight *flight, bool only_threads, int64_t now)
 {
-	DlockCall **at = &flight->queue;
 	DlockCall  *before = NULL;
+	DlockCall  *next;
 	size_t		size = 0;
 
 	flight->nair = 0;
-	while (*at != NULL && flight->nair < DLOCK_MAX_FLIGHT)
+	for (DlockCall *call = queue->first;
+		 call != NULL && flight->nair < DLOCK_MAX_FLIGHT; call = next)
 	{
-		DlockCall  *call = *at;
 		bool		alone = call->alone || call->kind == DLOCK_OTHER;
 
-		if (call->ready_at > now || (alone && flight->nair > 0))
+		next = call->next;
+		if (call->ready_at > now || (alone && flight->nair > 0) ||
+			(only_threads && call->waker != NULL && call->waker->list != NULL))
 		{
 			before = call;
-			at = &call->next;
 			continue;
 		}
-		*at = call->next;
-		if (flight->last == call)
-			flight->last = before;
+		unlink_call(queue, call, before);
 		call->state = DLOCK_CALL_FLYING;
+		call->flight = flight;
 		flight->air[flight->nair++] = call;
 		size += size_of(call);
 		if (alone || size > DLOCK_MAX_FLIGHT_BYTES)

@@ -23,27 +23,34 @@ wake_driver(DlockWaker *waker)
 	return true;
 }
 
-/* Another thread has to drive, if there is anything to do. */
+/* One of those whose call it carries.  False: there is none. */
+static bool
+wake_passenger(const DlockFlight *flight)
+{
+	for (int i = 0; i < flight->nair; i++)
+		if (flight->air[i] != NULL && wake_driver(flight->air[i]->waker))
+			return true;
+	return false;
+}
+
+/* Other threads have to drive, if there is anything to do. */
 void
 dlock_flight_hand_over(dlock_handle *handle)
 {
-	DlockFlight *flight = &handle->flight;
-
-	if (flight->driven)
+	if (!handle->second.driven)
+		(void) wake_passenger(&handle->second);
+	if (handle->main.driven || wake_passenger(&handle->main))
 		return;
-	for (int i = 0; i < flight->nair; i++)
-		if (flight->air[i] != NULL && wake_driver(flight->air[i]->waker))
-			return;
-	for (DlockCall *call = flight->queue; call != NULL; call = call->next)
+	for (DlockCall *call = handle->queue.first; call != NULL; call = call->next)
 		if (wake_driver(call->waker))
 			return;
 }
 
 /* Does a thread use it without the mutex? */
 bool
-dlock_flight_is_loading(const DlockFlight *flight, const DlockCall *call)
+dlock_flight_is_loading(const DlockCall *call)
 {
-	return flight->loading && call->state == DLOCK_CALL_FLYING;
+	return call->state == DLOCK_CALL_FLYING && call->flight->loading;
 }
 
 /*
@@ -53,42 +60,43 @@ dlock_flight_is_loading(const DlockFlight *flight, const DlockCall *call)
 void
 dlock_flight_leave(dlock_handle *handle, DlockCall *call)
 {
-	DlockFlight *flight = &handle->flight;
-
-	flight->leaving++;
-	while (dlock_flight_is_loading(flight, call))
+	handle->leaving++;
+	while (dlock_flight_is_loading(call))
 		pthread_cond_wait(&handle->changed, &handle->mutex);
-	flight->leaving--;
+	handle->leaving--;
 	if (call->state == DLOCK_CALL_FLYING)
 	{
+		DlockFlight *flight = call->flight;
+
 		for (int i = 0; i < flight->nair; i++)
 			if (flight->air[i] == call)
 				flight->air[i] = NULL;
 		call->in_doubt = true;
 		dlock_fail(&call->error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
 				   (long long) (dlock_now() - call->sent_at));
+
+		/* nobody waits for what is under way */
+		if (!flight->driven && flight->conn != NULL && dlock_flight_is_deserted(flight) &&
+			(handle->queue.first == NULL || flight != &handle->main))
+		{
+			flight->nair = 0;
+			dlock_flight_drop_conn(handle, flight);
+		}
 	}
 	else if (call->state == DLOCK_CALL_QUEUED)
 	{
-		dlock_queue_take_out(flight, call);
+		dlock_queue_take_out(&handle->queue, call);
 		/* the error of an earlier try says more than a timeout */
-		if (call->error.message[0] == '\0' && flight->nair > 0)
+		if (call->error.message[0] == '\0' && handle->main.nair > 0)
 			dlock_fail(&call->error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
 					   (long long) call->timeout_ms);
-		else if (call->error.message[0] == '\0' && flight->error.message[0] != '\0')
-			call->error = flight->error;
+		else if (call->error.message[0] == '\0' && handle->main.error.message[0] != '\0')
+			call->error = handle->main.error;
 		else if (call->error.message[0] == '\0')
 			dlock_fail(&call->error, DLOCK_UNREACHABLE, "could not reach a server in %lld ms",
 					   (long long) call->timeout_ms);
 	}
 	call->state = DLOCK_CALL_DONE;
-
-	/* nobody waits for what is under way */
-	if (!flight->driven && flight->conn != NULL && flight->queue == NULL && dlock_flight_is_deserted(flight))
-	{
-		flight->nair = 0;
-		dlock_flight_drop_conn(handle);
-	}
 }
 
 /*
@@ -99,22 +107,22 @@ dlock_flight_leave(dlock_handle *handle, DlockCall *call)
 static bool
 wait_for(dlock_handle *handle, DlockCall *call)
 {
-	DlockFlight *flight = &handle->flight;
 	DlockWaker	waker = {0};
 	bool		has_mutex = true;
 
 	while (call->state != DLOCK_CALL_DONE)
 	{
 		int64_t		until = dlock_flight_limit(call);
+		DlockFlight *flight = dlock_flight_to_drive(handle, call);
 
 		if (dlock_now() >= until)
 		{
 			dlock_flight_leave(handle, call);
 			break;
 		}
-		if (!flight->driven)
+		if (flight != NULL)
 		{
-			int64_t		idle_until = dlock_flight_drive(handle, until);
+			int64_t		idle_until = dlock_flight_drive(handle, flight, until);
 
 			if (idle_until == 0)
 				continue;
