@@ -41,6 +41,9 @@ typedef struct Worker
 	unsigned int seed;
 	uint64_t	cycles;
 	uint64_t	errors;
+	uint32_t   *samples;		/* microseconds */
+	size_t		nsamples;
+	size_t		maxsamples;
 } Worker;
 
 static const char *target = "";
@@ -54,8 +57,7 @@ static bool own_handles = false;
 static volatile bool measuring = false;
 static volatile bool stopping = false;
 static uint32_t *samples;		/* microseconds */
-static size_t nsamples;			/* protected by mutex */
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static size_t nsamples;
 
 static double
 now(void)
@@ -86,12 +88,8 @@ die(const char *why)
 static void
 sample(double from)
 {
-	double		took = now() - from;
-
-	pthread_mutex_lock(&mutex);
 	if (nsamples < MAX_SAMPLES)
-		samples[nsamples++] = (uint32_t) (took * 1e6);
-	pthread_mutex_unlock(&mutex);
+		samples[nsamples++] = (uint32_t) ((now() - from) * 1e6);
 }
 
 static dlock_handle *
@@ -108,6 +106,20 @@ open_handle(void)
 /*
  * Cycles
  */
+
+/* Threads that shared a list of samples would wait for each other there. */
+static void
+sample_cycle(Worker *worker, double from)
+{
+	if (worker->nsamples == worker->maxsamples)
+	{
+		worker->maxsamples = worker->maxsamples > 0 ? 2 * worker->maxsamples : 65536;
+		worker->samples = realloc(worker->samples, worker->maxsamples * sizeof(uint32_t));
+		if (worker->samples == NULL)
+			die("out of memory");
+	}
+	worker->samples[worker->nsamples++] = (uint32_t) ((now() - from) * 1e6);
+}
 
 static void *
 worker_main(void *arg)
@@ -142,7 +154,7 @@ worker_main(void *arg)
 		if (measuring)
 		{
 			worker->cycles++;
-			sample(start);
+			sample_cycle(worker, start);
 		}
 	}
 	return NULL;
@@ -186,6 +198,9 @@ cycles(uint64_t *done, uint64_t *least, uint64_t *errors)
 		*errors += workers[i].errors;
 		if (workers[i].cycles < *least)
 			*least = workers[i].cycles;
+		for (size_t s = 0; s < workers[i].nsamples && nsamples < MAX_SAMPLES; s++)
+			samples[nsamples++] = workers[i].samples[s];
+		free(workers[i].samples);
 		if (own_handles)
 			dlock_close(workers[i].handle);
 	}

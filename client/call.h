@@ -69,6 +69,7 @@ typedef struct DlockCall
 	int64_t		ready_at;		/* not to be sent before */
 	int64_t		silent_until;	/* a server must have shown up by then */
 	struct DlockWaker *waker;	/* of its owner; NULL: does not sleep */
+	int		   *shared;			/* the word that it sleeps on, or NULL */
 	dlock_error error;
 	char		wait_text[32];
 	char		ttl_text[32];

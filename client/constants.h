@@ -110,6 +110,9 @@
 #define DLOCK_ROW_WAIT "100ms"
 #define DLOCK_POLL_MS 250
 
+/* parties of threads that wait (queue.c); more than there are flights at a time */
+#define DLOCK_PARTIES 16
+
 /*
  * A second flight beside the first: how many calls must wait for it, how long it is
  * not tried again if it could not connect, and how often its driver looks whether it

@@ -192,19 +192,6 @@ take_landed(DlockFlight *flight)
 	return landed;
 }
 
-/* Without the mutex.  Each may be gone as soon as it is woken. */
-static void
-wake_landed(DlockWaker *landed)
-{
-	while (landed != NULL)
-	{
-		DlockWaker *next = landed->next;
-
-		dlock_waker_wake(landed, DLOCK_WOKEN_DONE);
-		landed = next;
-	}
-}
-
 /* The connection is ready: send what is queued. */
 static void
 launch(dlock_handle *handle, DlockFlight *flight)
@@ -234,7 +221,7 @@ launch(dlock_handle *handle, DlockFlight *flight)
 	pthread_mutex_unlock(&handle->mutex);
 	load_and_send(flight);
 	/* the server is at work, and those who have their answers can be */
-	wake_landed(landed);
+	dlock_waker_wake_list(landed, DLOCK_WOKEN_DONE);
 	pthread_mutex_lock(&handle->mutex);
 	flight->loading = false;
 	if (handle->leaving > 0)
@@ -575,7 +562,7 @@ dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, int64_t until)
 		DlockWaker *landed = take_landed(flight);
 
 		pthread_mutex_unlock(&handle->mutex);
-		wake_landed(landed);
+		dlock_waker_wake_list(landed, DLOCK_WOKEN_DONE);
 		pthread_mutex_lock(&handle->mutex);
 	}
 	flight->driven = false;

@@ -20,6 +20,7 @@
 #include "conn_int.h"
 #include "fork.h"
 #include "orphan.h"
+#include "prepared.h"
 #include "roster.h"
 
 bool
@@ -67,6 +68,7 @@ disown(DlockConn *conn, bool unused)
 	PQclear(conn->result);
 	if (conn->pg != NULL)
 		PQfinish(conn->pg);
+	dlock_prepared_forget(conn);
 	free(conn->schema);
 	free(conn);
 }

@@ -79,10 +79,9 @@ struct dlock_lock
 typedef struct DlockWaker
 {
 	/* a thread */
-	bool		sleeps;			/* these two exist */
-	pthread_mutex_t mutex;		/* of woken; comes after that of the handle */
-	pthread_cond_t cond;
-	int			woken;			/* DLOCK_WOKEN_... */
+	bool		sleeps;			/* it may */
+	int			woken;			/* DLOCK_WOKEN_...; atomic */
+	int		   *shared;			/* the word that it sleeps on; NULL: woken */
 	bool		expects;		/* DLOCK_WOKEN_DONE is on its way */
 
 	/* or one of many that a thread looks after */
@@ -137,12 +136,15 @@ typedef struct DlockFlight
 	dlock_error error;			/* why it is not connected */
 } DlockFlight;
 
-/* Those that wait for a flight. */
+/* Those that wait for a flight; see queue.c. */
 typedef struct DlockQueue
 {
 	struct DlockCall *first;
 	struct DlockCall *last;
 	int			n;
+	unsigned int party;			/* the number of the one that can be joined */
+	bool		has_leader;		/* ... which has one */
+	int			words[DLOCK_PARTIES];	/* where parties sleep; atomic */
 } DlockQueue;
 
 struct dlock_handle
@@ -163,7 +165,7 @@ struct dlock_handle
 	struct DlockOrphan *orphans;
 	struct DlockEntry *entering;	/* calls that acquire; see reenter.c */
 
-	DlockQueue	queue;			/* see queue.c */
+	DlockQueue	queue;
 	DlockFlight main;
 	DlockFlight second;			/* beside it, if many calls wait */
 	int			leaving;		/* so many wait until their call is loaded */

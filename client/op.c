@@ -566,7 +566,7 @@ dlock_op_run(DlockOp *op, dlock_error *err)
 		}
 		/* those whose flight we have launched wait for us no longer */
 		dlock_flight_hand_over(handle);
-		dlock_waker_prepare(&op->waker);
+		dlock_waker_prepare(&op->waker, NULL);
 		until = dlock_op_due(op);
 		pthread_mutex_unlock(&handle->mutex);
 		dlock_waker_sleep(&op->waker, DLOCK_WOKEN_LOOK, until);
@@ -574,7 +574,6 @@ dlock_op_run(DlockOp *op, dlock_error *err)
 	}
 	dlock_flight_hand_over(handle);
 	pthread_mutex_unlock(&handle->mutex);
-	dlock_waker_free(&op->waker);
 	dlock_error_copy(err, &op->error);
 	return op->status;
 }

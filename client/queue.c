@@ -3,6 +3,11 @@
  * queue.c
  *	  Calls that wait for the next flight, and which of them go together.
  *
+ * Calls that come between two flights are a party: they will mostly fly together,
+ * and be answered together.  So their threads sleep on one word, and one call of the
+ * kernel wakes them all.  Only the first of them, the leader, has a word of its own:
+ * it can be woken alone, to drive (ride.c).
+ *
  *-------------------------------------------------------------------------
  */
 #include <string.h>
@@ -71,6 +76,13 @@ dlock_queue_take_out(DlockQueue *queue, DlockCall *call)
 	unlink_call(queue, call, before);
 }
 
+static void
+join_party(DlockQueue *queue, DlockCall *call)
+{
+	call->shared = queue->has_leader ? &queue->words[queue->party % DLOCK_PARTIES] : NULL;
+	queue->has_leader = true;
+}
+
 /* Join the queue; the caller drives, or sleeps until it is woken. */
 void
 dlock_flight_add(dlock_handle *handle, DlockCall *call)
@@ -82,6 +94,8 @@ dlock_flight_add(dlock_handle *handle, DlockCall *call)
 	dlock_error_clear(&call->error);
 	call->silent_until = call->once ? DLOCK_NEVER :
 		dlock_later(dlock_max(dlock_now(), call->ready_at), call->timeout_ms);
+	if (call->waker == NULL)
+		join_party(&handle->queue, call);
 	append(&handle->queue, call);
 }
 
@@ -141,6 +155,8 @@ dlock_queue_board(DlockQueue *queue, DlockFlight *flight, bool only_threads, int
 	DlockCall  *next;
 	size_t		size = 0;
 
+	queue->party++;
+	queue->has_leader = false;
 	flight->nair = 0;
 	for (DlockCall *call = queue->first;
 		 call != NULL && flight->nair < DLOCK_MAX_FLIGHT; call = next)

@@ -23,14 +23,26 @@ wake_driver(DlockWaker *waker)
 	return true;
 }
 
-/* One of those whose call it carries.  False: there is none. */
+/*
+ * One of those whose call it carries, if possible one that can be woken alone.
+ * False: there is none.
+ */
 static bool
 wake_passenger(const DlockFlight *flight)
 {
+	DlockWaker *waker = NULL;
+
 	for (int i = 0; i < flight->nair; i++)
-		if (flight->air[i] != NULL && wake_driver(flight->air[i]->waker))
-			return true;
-	return false;
+	{
+		const DlockCall *call = flight->air[i];
+
+		if (call == NULL || call->waker == NULL)
+			continue;
+		waker = call->waker;
+		if (call->shared == NULL)
+			break;
+	}
+	return wake_driver(waker);
 }
 
 /* Other threads have to drive, if there is anything to do. */
@@ -51,6 +63,17 @@ bool
 dlock_flight_is_loading(const DlockCall *call)
 {
 	return call->state == DLOCK_CALL_FLYING && call->flight->loading;
+}
+
+/* Nobody waits for what is under way. */
+static void
+drop_if_deserted(dlock_handle *handle, DlockFlight *flight)
+{
+	if (!flight->driven && flight->conn != NULL && dlock_flight_is_deserted(flight))
+	{
+		flight->nair = 0;
+		dlock_flight_drop_conn(handle, flight);
+	}
 }
 
 /*
@@ -74,14 +97,6 @@ dlock_flight_leave(dlock_handle *handle, DlockCall *call)
 		call->in_doubt = true;
 		dlock_fail(&call->error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
 				   (long long) (dlock_now() - call->sent_at));
-
-		/* nobody waits for what is under way */
-		if (!flight->driven && flight->conn != NULL && dlock_flight_is_deserted(flight) &&
-			(handle->queue.first == NULL || flight != &handle->main))
-		{
-			flight->nair = 0;
-			dlock_flight_drop_conn(handle, flight);
-		}
 	}
 	else if (call->state == DLOCK_CALL_QUEUED)
 	{
@@ -97,6 +112,9 @@ dlock_flight_leave(dlock_handle *handle, DlockCall *call)
 					   (long long) call->timeout_ms);
 	}
 	call->state = DLOCK_CALL_DONE;
+	drop_if_deserted(handle, &handle->second);
+	if (handle->queue.first == NULL)
+		drop_if_deserted(handle, &handle->main);
 }
 
 /*
@@ -128,7 +146,7 @@ wait_for(dlock_handle *handle, DlockCall *call)
 				continue;
 			until = dlock_min(until, idle_until);
 		}
-		dlock_waker_prepare(&waker);
+		dlock_waker_prepare(&waker, call->shared);
 
 		/* only until the end of this function */
 		/* cppcheck-suppress autoVariables */
@@ -150,7 +168,6 @@ wait_for(dlock_handle *handle, DlockCall *call)
 		has_mutex = false;
 	}
 	call->waker = NULL;
-	dlock_waker_free(&waker);
 	return has_mutex;
 }
 

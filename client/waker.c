@@ -3,50 +3,38 @@
  * waker.c
  *	  Threads that sleep until their call is done.
  *
- * Each has a mutex and a condition variable of its own.  When a flight lands, many
- * threads wake up at the same time, and would all wait for the mutex of the handle
- * if they slept on that.
+ * A thread sleeps on a word of its own, or on one that it shares with those that
+ * are likely to be woken together (queue.c).  Why it was woken is told to each of
+ * them; a thread that was told nothing sleeps again.
  *
  *-------------------------------------------------------------------------
  */
-#ifdef __linux__
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-#endif
-
 #include "clock.h"
 #include "waker.h"
+#include "word.h"
 
-#ifdef __linux__
-
-/*
- * A futex is the word itself, so a wakeup is one call of the kernel, after which
- * the waker is not touched any more.  It may be gone by then: waking an address at
- * which nobody sleeps does nothing, and every other user of a futex expects to be
- * woken for nothing.
- */
-static void
-futex_wait(int *word, int seen, int64_t ms)
-{
-	struct timespec ts = {.tv_sec = ms / 1000,.tv_nsec = ms % 1000 * 1000000};
-
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &ts, NULL, 0);
-}
-
+/* Before it is known to others.  shared, if not NULL, is where it sleeps. */
 void
-dlock_waker_prepare(DlockWaker *waker)
+dlock_waker_prepare(DlockWaker *waker, int *shared)
 {
 	__atomic_store_n(&waker->woken, 0, __ATOMIC_RELAXED);
+	waker->shared = shared;
 	waker->sleeps = true;
 }
 
+/*
+ * Sleep until it is woken for that reason, or until then.  Returns the reasons for
+ * which it was woken.  The caller does not have the mutex of the handle.
+ */
 int
 dlock_waker_sleep(DlockWaker *waker, int why, int64_t until)
 {
+	int		   *word = waker->shared != NULL ? waker->shared : &waker->woken;
+
 	for (;;)
 	{
+		/* in this order: what it is told later changes the word later */
+		int			seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 		int			woken = __atomic_load_n(&waker->woken, __ATOMIC_ACQUIRE);
 		int64_t		left;
 
@@ -55,24 +43,59 @@ dlock_waker_sleep(DlockWaker *waker, int why, int64_t until)
 		left = dlock_poll_timeout(until, dlock_now());
 		if (left == 0)
 			return woken;
-		futex_wait(&waker->woken, woken, left);
+		dlock_word_sleep(word, seen, left);
 	}
+}
+
+static void
+wake_shared(int *shared)
+{
+	if (shared == NULL)
+		return;
+	(void) __atomic_fetch_add(shared, 1, __ATOMIC_RELEASE);
+	dlock_word_wake_all(shared);
+}
+
+/* Tell it why.  It may be gone as soon as it is told. */
+static void
+tell(DlockWaker *waker, int why)
+{
+	bool		is_own = waker->shared == NULL;
+
+	(void) __atomic_fetch_or(&waker->woken, why, __ATOMIC_RELEASE);
+	if (is_own)
+		dlock_word_wake_one(&waker->woken);
 }
 
 void
 dlock_waker_wake(DlockWaker *waker, int why)
 {
-	__atomic_fetch_or(&waker->woken, why, __ATOMIC_RELEASE);
-	syscall(SYS_futex, &waker->woken, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	int		   *shared = waker->shared;
+
+	tell(waker, why);
+	wake_shared(shared);
 }
 
+/* All of a list.  Neighbours mostly share a word. */
 void
-dlock_waker_free(DlockWaker *waker)
+dlock_waker_wake_list(DlockWaker *list, int why)
 {
-	(void) waker;
-}
+	int		   *shared = NULL;
 
-#endif
+	while (list != NULL)
+	{
+		DlockWaker *next = list->next;
+
+		if (list->shared != shared)
+		{
+			wake_shared(shared);
+			shared = list->shared;
+		}
+		tell(list, why);
+		list = next;
+	}
+	wake_shared(shared);
+}
 
 /* Have its owner look, if it sleeps.  NULL is allowed. */
 void

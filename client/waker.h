@@ -16,10 +16,10 @@
 
 extern int	dlock_waker_sleep(DlockWaker *waker, int why, int64_t until);
 extern void dlock_waker_wake(DlockWaker *waker, int why);
-extern void dlock_waker_free(DlockWaker *waker);
+extern void dlock_waker_wake_list(DlockWaker *list, int why);
 
 /* These need the mutex of the handle. */
-extern void dlock_waker_prepare(DlockWaker *waker);
+extern void dlock_waker_prepare(DlockWaker *waker, int *shared);
 extern void dlock_wake(DlockWaker *waker);
 extern DlockWaker *dlock_next_woken(DlockWoken *list);
 extern void dlock_forget_woken(DlockWaker *waker);

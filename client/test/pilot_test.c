@@ -74,7 +74,7 @@ static bool
 is_leaving(const dlock_handle *handle, const DlockOp *op)
 {
 	(void) op;
-	return handle->flight.leaving > 0;
+	return handle->leaving > 0;
 }
 
 static bool
@@ -107,7 +107,7 @@ open_handle(void)
 	if (dlock_open("host=/nowhere", NULL, &handle, &err) != DLOCK_OK)
 		abort();
 	/* by this thread */
-	handle->flight.driven = true;
+	handle->main.driven = true;
 	return handle;
 }
 
@@ -131,11 +131,12 @@ start(dlock_handle *handle, const char *key, Told *told)
 static void
 load(dlock_handle *handle, DlockOp *op)
 {
-	DlockFlight *flight = &handle->flight;
+	DlockFlight *flight = &handle->main;
 
 	pthread_mutex_lock(&handle->mutex);
-	dlock_queue_take_out(flight, &op->call);
+	dlock_queue_take_out(&handle->queue, &op->call);
 	op->call.state = DLOCK_CALL_FLYING;
+	op->call.flight = flight;
 	op->call.sent_at = dlock_now();
 	flight->air[0] = &op->call;
 	flight->nair = 1;
@@ -176,7 +177,7 @@ static void
 test_cancel(bool is_granted, dlock_status expected, const char *what)
 {
 	dlock_handle *handle = open_handle();
-	DlockFlight *flight = &handle->flight;
+	DlockFlight *flight = &handle->main;
 	Told		told = {0};
 	Told		other_told = {0};
 	DlockOp    *other = start(handle, "other", &other_told);
@@ -233,7 +234,7 @@ test_timeout(void)
 	ok(told.times == 0, "time is up: not while it is loaded");
 
 	pthread_mutex_lock(&handle->mutex);
-	handle->flight.loading = false;
+	handle->main.loading = false;
 	pthread_cond_broadcast(&handle->changed);
 	pthread_mutex_unlock(&handle->mutex);
 	ok(is_told(handle, &told) && told.status == DLOCK_TIMEOUT, "time is up: afterwards");
