@@ -68,7 +68,7 @@ my $mark = $node->safe_psql('postgres', 'SELECT max(refreshed_at) FROM dlock_loc
 $node->poll_query_until('postgres',
 	"SELECT count(*) = 1000 FROM dlock_locks WHERE key LIKE 'm%' AND refreshed_at > '$mark'")
   or die 'they are not renewed';
-my @renewals = slurp_file($node->logfile, $offset) =~ /execute <unnamed>: SELECT x\.i, x\.refreshed/g;
+my @renewals = slurp_file($node->logfile, $offset) =~ /execute \S+: SELECT x\.i, x\.refreshed/g;
 is(scalar @renewals, 1, 'one statement renews them all');
 is($a->ask('owned')->{count}, 1000, 'all are ours');
 is($a->events, '', 'no event');
