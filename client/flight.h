@@ -24,6 +24,11 @@ extern void dlock_flight_hand_over(dlock_handle *handle);
 extern DlockFlight *dlock_flight_to_drive(dlock_handle *handle, const DlockCall *call);
 extern int64_t dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, int64_t until);
 extern bool dlock_flight_is_deserted(const DlockFlight *flight);
+extern bool dlock_flight_is_second(const dlock_handle *handle, const DlockFlight *flight);
 extern void dlock_flight_drop_conn(dlock_handle *handle, DlockFlight *flight);
+
+/* landing.c */
+extern void dlock_flight_settle(dlock_handle *handle, DlockFlight *flight);
+extern void dlock_flight_no_memory(dlock_handle *handle, DlockFlight *flight);
 
 #endif							/* DLOCK_FLIGHT_H */

@@ -5,9 +5,10 @@
  *	  in use.
  *
  * A connection is used by one thread at a time.  There are at most
- * max_connections: one for flights, one for the renewal thread, and the rest for
- * calls that need one of their own ("spare").  So neither of the first two ever
- * has to wait for one.  Those of session locks do not count.
+ * max_connections: one for the main flight, one for the renewal thread, and the
+ * rest ("spare") for calls that need one of their own and for the second flight.  So
+ * neither of the first two ever has to wait for one.  Those of session locks do not
+ * count.
  *
  * A connection that is not in use stays here for the next flight, or for the
  * renewal thread, which looks here before it opens one.  So a handle with one
@@ -98,7 +99,7 @@ dlock_pool_take_open(dlock_handle *handle, bool may_borrow, int64_t until)
 	return handle->nidle > 0 ? handle->idle[--handle->nidle] : NULL;
 }
 
-/* One beside those for flights and renewals; NULL: there is none. */
+/* One beside those for the main flight and renewals; NULL: there is none. */
 DlockConn  *
 dlock_pool_spare(dlock_handle *handle, bool may_borrow, int64_t until)
 {

@@ -45,10 +45,24 @@ wake_passenger(const DlockFlight *flight)
 	return wake_driver(waker);
 }
 
+/* Nobody waits for what is under way. */
+static void
+drop_if_deserted(dlock_handle *handle, DlockFlight *flight)
+{
+	if (!flight->driven && flight->conn != NULL && dlock_flight_is_deserted(flight))
+	{
+		flight->nair = 0;
+		dlock_flight_drop_conn(handle, flight);
+	}
+}
+
 /* Other threads have to drive, if there is anything to do. */
 void
 dlock_flight_hand_over(dlock_handle *handle)
 {
+	/* what nobody waits for is not opened */
+	if (handle->queue.first == NULL && handle->main.nair == 0)
+		drop_if_deserted(handle, &handle->second);
 	if (!handle->second.driven)
 		(void) wake_passenger(&handle->second);
 	if (handle->main.driven || wake_passenger(&handle->main))
@@ -63,17 +77,6 @@ bool
 dlock_flight_is_loading(const DlockCall *call)
 {
 	return call->state == DLOCK_CALL_FLYING && call->flight->loading;
-}
-
-/* Nobody waits for what is under way. */
-static void
-drop_if_deserted(dlock_handle *handle, DlockFlight *flight)
-{
-	if (!flight->driven && flight->conn != NULL && dlock_flight_is_deserted(flight))
-	{
-		flight->nair = 0;
-		dlock_flight_drop_conn(handle, flight);
-	}
 }
 
 /*
