@@ -82,6 +82,13 @@ DATA = $(wildcard sql/dlock--*.sql)
 PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
+# PostgreSQL 15 exports every symbol of a library, so that each call from one file
+# to another goes through a table.  Later versions hide them.
+ifeq ($(shell uname -s),Linux)
+PG_CFLAGS += -fno-semantic-interposition
+SHLIB_LINK += -Wl,-Bsymbolic
+endif
+
 REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints known health rows table shard tickets
 ISOLATION = try kinds late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1

@@ -215,23 +215,11 @@ dlock_args_ttl(FunctionCallInfo fcinfo, int argno)
 	return ttl;
 }
 
-/* A span of time, zero by default. */
-int64
-dlock_args_span(FunctionCallInfo fcinfo, int argno, const char *name)
+static int64
+span_us(const Interval *span, const char *name)
 {
-	const Interval *span;
-	int64		us;
+	int64		us = interval_us(span, name);
 
-	if (!is_known(fcinfo, argno))
-		return 0;
-	if (PG_ARGISNULL(argno))
-		dlock_args_null(name);
-	span = PG_GETARG_INTERVAL_P(argno);
-
-	/* mostly it is not given */
-	if (span->time == 0 && span->day == 0 && span->month == 0)
-		return 0;
-	us = interval_us(span, name);
 	if (us < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -244,13 +232,35 @@ dlock_args_span(FunctionCallInfo fcinfo, int argno, const char *name)
 	return us;
 }
 
+/* A span of time, zero by default.  An acquire has four, mostly not given. */
+static inline int64
+get_span(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	const Interval *span;
+
+	if (!is_known(fcinfo, argno))
+		return 0;
+	if (PG_ARGISNULL(argno))
+		dlock_args_null(name);
+	span = PG_GETARG_INTERVAL_P(argno);
+	if (span->time == 0 && span->day == 0 && span->month == 0)
+		return 0;
+	return span_us(span, name);
+}
+
+int64
+dlock_args_span(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	return get_span(fcinfo, argno, name);
+}
+
 /* The same, where NULL means without limit. */
 int64
 dlock_args_wait(FunctionCallInfo fcinfo, int argno, const char *name)
 {
 	if (is_known(fcinfo, argno) && PG_ARGISNULL(argno))
 		return DLOCK_NEVER;
-	return dlock_args_span(fcinfo, argno, name);
+	return get_span(fcinfo, argno, name);
 }
 
 static bool
@@ -316,8 +326,8 @@ dlock_args_claim(FunctionCallInfo fcinfo, int version_arg, int owner_arg,
 static void
 get_ending(FunctionCallInfo fcinfo, int first, DlockRequest *request)
 {
-	request->at_least = dlock_args_span(fcinfo, first, "at_least");
-	request->delay = dlock_args_span(fcinfo, first + 1, "delay");
+	request->at_least = get_span(fcinfo, first, "at_least");
+	request->delay = get_span(fcinfo, first + 1, "delay");
 	request->lazy = get_flag(fcinfo, first + 2, "lazy");
 	if (request->at_least > request->ttl)
 		ereport(ERROR,
@@ -358,7 +368,7 @@ dlock_args_acquire(FunctionCallInfo fcinfo, DlockRequest *request)
 {
 	dlock_args_key(fcinfo, request);
 	get_terms(fcinfo, 1, 2, DLOCK_MAX_VALUE, request);
-	request->cleanup = dlock_args_span(fcinfo, 6, "cleanup");
+	request->cleanup = get_span(fcinfo, 6, "cleanup");
 	request->force = get_flag(fcinfo, 7, "force");
 	request->session = get_flag(fcinfo, 8, "session");
 	set_slots(request, get_slots(fcinfo, 9));
@@ -373,7 +383,7 @@ dlock_args_enqueue(FunctionCallInfo fcinfo, DlockRequest *request)
 	if (PG_ARGISNULL(1))
 		dlock_args_null("owner");
 	get_terms(fcinfo, 2, 1, DLOCK_MAX_TICKET_VALUE, request);
-	request->cleanup = dlock_args_span(fcinfo, 6, "cleanup");
+	request->cleanup = get_span(fcinfo, 6, "cleanup");
 	request->force = get_flag(fcinfo, 7, "force");
 	set_slots(request, get_slots(fcinfo, 8));
 	get_ending(fcinfo, 9, request);

@@ -212,8 +212,9 @@ dlock_await_acquire(const DlockRequest *request, DlockResult *result)
 	dlock_key_set(&key, request->key, request->keylen);
 	if (request->session)
 		dlock_session_prepare();
-	turn.until = request->wait == DLOCK_NEVER ?
-		DLOCK_NEVER : dlock_clock_now() + request->wait;
+	if (request->wait != 0)		/* or else nobody has time to yield */
+		turn.until = request->wait == DLOCK_NEVER ?
+			DLOCK_NEVER : dlock_clock_now() + request->wait;
 	turn.behind = dlock_queue_others_first(&key, request->priority);
 	dlock_lock_try(&key, request, &turn, &found, result);
 	if (result->answer != DLOCK_IS_GRANTED && request->wait == 0)

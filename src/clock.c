@@ -89,6 +89,21 @@ dlock_clock_run(void)
 	return shared->run;
 }
 
+static pg_noinline int64
+start(void)
+{
+	uint64		now = (uint64) dlock_clock_now();
+	uint64		started = 0;
+
+	/* a standby has not started: its leases would begin now */
+	if (RecoveryInProgress())
+		return (int64) now;
+
+	if (pg_atomic_compare_exchange_u64(&shared->started, &started, now))
+		started = now;
+	return (int64) started;
+}
+
 /*
  * When this run began to accept writes.  The launcher asks as soon as recovery
  * is over.  If the launcher could not be started, the first use asks.
@@ -98,18 +113,7 @@ dlock_clock_started(void)
 {
 	uint64		started = pg_atomic_read_u64(&shared->started);
 
-	if (started == 0)
-	{
-		uint64		now = (uint64) dlock_clock_now();
-
-		/* a standby has not started: its leases would begin now */
-		if (RecoveryInProgress())
-			return (int64) now;
-
-		if (pg_atomic_compare_exchange_u64(&shared->started, &started, now))
-			started = now;
-	}
-	return (int64) started;
+	return started != 0 ? (int64) started : start();
 }
 
 /*

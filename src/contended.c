@@ -110,7 +110,7 @@ find(Set *set, uint64 hash)
 }
 
 /* The entry of a key that was not there, or is since a moment ago. */
-static Entry *
+static pg_noinline Entry *
 enter(const DlockKey *key, uint64 hash)
 {
 	int			number = set_number(hash);

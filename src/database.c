@@ -75,19 +75,14 @@ dlock_database_shmem_init(void)
 	}
 }
 
-/*
- * The slot of a database, which gets one now if it has none.  NULL if all are
- * taken.
- */
-DlockDatabase *
-dlock_database(Oid dboid)
+/* The slot of the database of this backend, once it is known. */
+static DlockDatabase *mine = NULL;
+
+static pg_noinline DlockDatabase *
+find_or_add(Oid dboid)
 {
-	static DlockDatabase *mine = NULL;
 	DlockDatabase *db = NULL;
 	bool		added = false;
-
-	if (mine != NULL && mine->dboid == dboid)
-		return mine;
 
 	LWLockAcquire(dlock_lwlock_database(), LW_EXCLUSIVE);
 	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
@@ -116,6 +111,18 @@ dlock_database(Oid dboid)
 	if (added && dboid == MyDatabaseId)
 		dlock_database_want_reaper(dlock_clock_now());
 	return db;
+}
+
+/*
+ * The slot of a database, which gets one now if it has none.  NULL if all are
+ * taken.
+ */
+DlockDatabase *
+dlock_database(Oid dboid)
+{
+	if (mine != NULL && mine->dboid == dboid)
+		return mine;
+	return find_or_add(dboid);
 }
 
 void

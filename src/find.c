@@ -279,12 +279,11 @@ find_hinted(const DlockStore *store, const DlockKey *key, const Sought *sought,
 				*pending = dirty.xmin;
 			else if (is_there)
 			{
-				DlockRow   *row = dlock_found_add(found);
+				int			i = dlock_found_add(found);
 
-				dlock_found_set(&found->states[found->n - 1], row, &tuple, tuple.t_data,
-								dirty.xmax, true);
+				dlock_found_set(found, i, &tuple, dirty.xmax, true);
 				if (how == DLOCK_FIND_WHOLE)
-					row->tuple = heap_copytuple(&tuple);
+					found->rows[i].tuple = heap_copytuple(&tuple);
 			}
 		}
 	}
@@ -302,7 +301,7 @@ dlock_find_slot(const DlockStore *store, const DlockKey *key, int64 slot,
 	SnapshotData dirty;
 	ItemPointerData tid;
 	HeapTuple	tuple = NULL;
-	DlockRow   *row;
+	int			i;
 
 	Assert(ActiveSnapshotSet());
 
@@ -320,14 +319,13 @@ dlock_find_slot(const DlockStore *store, const DlockKey *key, int64 slot,
 	if (tuple == NULL && !TransactionIdIsValid(pending))
 		return false;
 
-	row = dlock_found_add(found);
+	i = dlock_found_add(found);
 	if (tuple == NULL)
-		dlock_found_set_pending(&found->states[found->n - 1], row, slot, pending);
+		dlock_found_set_pending(found, i, slot, pending);
 	else
 	{
-		dlock_found_set(&found->states[found->n - 1], row, tuple, tuple->t_data, pending,
-						true);
-		row->tuple = tuple;
+		dlock_found_set(found, i, tuple, pending, true);
+		found->rows[i].tuple = tuple;
 	}
 	return true;
 }
@@ -359,10 +357,7 @@ add_place(DlockRows *found, int first, HeapTuple tuple, const SnapshotData *dirt
 	int			i = found->n - 1;
 
 	if (i < first || found->states[i].slot != slot)
-	{
-		(void) dlock_found_add(found);
-		i++;
-	}
+		i = dlock_found_add(found);
 	else if (is_new || found->states[i].exists)
 	{
 		found->states[i].unsettled = true;
@@ -373,10 +368,10 @@ add_place(DlockRows *found, int first, HeapTuple tuple, const SnapshotData *dirt
 		pending = found->rows[i].pending;
 
 	if (is_new)
-		dlock_found_set_pending(&found->states[i], &found->rows[i], slot, pending);
+		dlock_found_set_pending(found, i, slot, pending);
 	else
 	{
-		dlock_found_set(&found->states[i], &found->rows[i], tuple, tuple->t_data, pending,
+		dlock_found_set(found, i, tuple, pending,
 						owners_of == DLOCK_ALL_SLOTS || owners_of == slot);
 		if (how == DLOCK_FIND_WHOLE)
 			found->rows[i].tuple = heap_copytuple(tuple);

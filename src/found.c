@@ -12,7 +12,6 @@
 
 #include "access/htup_details.h"
 #include "access/transam.h"
-#include "access/xact.h"
 #include "storage/shmem.h"
 
 #include "found.h"
@@ -27,8 +26,8 @@ dlock_found_nothing(DlockRows *found)
 	found->rows = &found->one_row;
 }
 
-/* Room for one more row, all zeroes. */
-DlockRow   *
+/* Room for one more row, all zeroes; returns its number. */
+int
 dlock_found_add(DlockRows *found)
 {
 	if (found->n == found->max)
@@ -45,34 +44,31 @@ dlock_found_add(DlockRows *found)
 	}
 	memset(&found->states[found->n], 0, sizeof(DlockState));
 	memset(&found->rows[found->n], 0, sizeof(DlockRow));
-	return &found->rows[found->n++];
+	return found->n++;
 }
 
 /* A row that only another open transaction knows. */
 void
-dlock_found_set_pending(DlockState *state, DlockRow *row, int64 slot, TransactionId pending)
+dlock_found_set_pending(DlockRows *found, int i, int64 slot, TransactionId pending)
 {
-	state->unsettled = true;
-	state->slot = slot;
-	row->pending = pending;
+	found->states[i].unsettled = true;
+	found->states[i].slot = slot;
+	found->rows[i].pending = pending;
 }
 
-/* A committed row; "pending" is changing it. */
+/* A committed row, or one of our own; "pending" is changing it. */
 void
-dlock_found_set(DlockState *state, DlockRow *row, HeapTuple tuple, HeapTupleHeader header,
-				TransactionId pending, bool with_owner)
+dlock_found_set(DlockRows *found, int i, HeapTuple tuple, TransactionId pending,
+				bool with_owner)
 {
-	TransactionId user;
+	DlockState *state = &found->states[i];
+	DlockRow   *row = &found->rows[i];
 
 	row->tid = tuple->t_self;
-	row->is_ours =
-		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(header));
+	row->writer = HeapTupleHeaderGetXmin(tuple->t_data);
 	row->pending = pending;
 	dlock_row_state(tuple, state, with_owner);
 	state->unsettled = TransactionIdIsValid(pending);
-	if (!state->unsettled && !(header->t_infomask & HEAP_XMAX_INVALID))
-	{
-		state->used = dlock_row_is_used(header, &user);
-		row->pending = user;
-	}
+	if (!state->unsettled && !(tuple->t_data->t_infomask & HEAP_XMAX_INVALID))
+		state->used = dlock_row_is_used(tuple->t_data, &row->pending);
 }

@@ -16,7 +16,7 @@
 /* Where a row is, and what the rules do not need to know of it. */
 typedef struct DlockRow
 {
-	bool		is_ours;		/* written by the current transaction */
+	TransactionId writer;		/* the one that has written it */
 	TransactionId pending;		/* the one that is changing it or has it
 								 * locked */
 	ItemPointerData tid;
@@ -39,11 +39,10 @@ typedef struct DlockRows
 } DlockRows;
 
 extern void dlock_found_nothing(DlockRows *found);
-extern DlockRow *dlock_found_add(DlockRows *found);
-extern void dlock_found_set_pending(DlockState *state, DlockRow *row, int64 slot,
+extern int	dlock_found_add(DlockRows *found);
+extern void dlock_found_set_pending(DlockRows *found, int i, int64 slot,
 									TransactionId pending);
-extern void dlock_found_set(DlockState *state, DlockRow *row, HeapTuple tuple,
-							HeapTupleHeader header, TransactionId pending,
-							bool with_owner);
+extern void dlock_found_set(DlockRows *found, int i, HeapTuple tuple,
+							TransactionId pending, bool with_owner);
 
 #endif							/* DLOCK_FOUND_H */

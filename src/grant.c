@@ -36,13 +36,6 @@
 #include "version.h"
 #include "write.h"
 
-DlockVerdict
-dlock_grant_decide(const DlockTry *try, int64 now)
-{
-	return dlock_fsm_decide(try->found->states, try->found->n, try->request,
-							try->turn, now);
-}
-
 /*
  * Has the transaction that was changing the row ended by now?  Then an acquire
  * looks again before it answers busy.

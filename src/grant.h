@@ -41,7 +41,13 @@ typedef struct DlockTry
 	DlockWrite	wrote;
 } DlockTry;
 
-extern DlockVerdict dlock_grant_decide(const DlockTry *try, int64 now);
+static inline DlockVerdict
+dlock_grant_decide(const DlockTry *try, int64 now)
+{
+	return dlock_fsm_decide(try->found->states, try->found->n, try->request,
+							try->turn, now);
+}
+
 extern bool dlock_grant_pending_ended(const DlockRow *row);
 extern bool dlock_grant_add_head(DlockTry *try, DlockVerdict verdict);
 extern bool dlock_grant_head(DlockTry *try, DlockVerdict verdict);

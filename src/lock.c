@@ -152,6 +152,7 @@ find_rows(DlockTry *try)
 {
 	const DlockRequest *request = try->request;
 	DlockRows  *found = try->found;
+	bool		shared = is_shared(request);
 
 	dlock_found_nothing(found);
 	if (request->op == DLOCK_REAP)
@@ -166,7 +167,7 @@ find_rows(DlockTry *try)
 		return;
 	}
 
-	if (is_shared(request))
+	if (shared)
 		dlock_places_mark(try->key);
 	try->is_marked = dlock_places_marked(try->key);
 	if (try->is_marked)
@@ -175,18 +176,17 @@ find_rows(DlockTry *try)
 		try->before = dlock_clock_now();
 	}
 	try->counted = try->is_marked && request->slots != DLOCK_SHARED &&
-		!(is_shared(request) &&
-		  dlock_known_room(try->key, &try->claims, request->slots));
+		!(shared && dlock_known_room(try->key, &try->claims, request->slots));
 	if (try->counted)
 	{
 		try->guesses = false;
 		find_all(try);
 		return;
 	}
-	if (!is_shared(request) || !dlock_known_headless(try->key, &try->claims))
+	if (!shared || !dlock_known_headless(try->key, &try->claims))
 		(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, DLOCK_FIND_NEWEST,
 							   found);
-	if (is_shared(request))
+	if (shared)
 		find_own_place(try);
 }
 

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "access/xact.h"
 #include "miscadmin.h"
 
 #include "clock.h"
@@ -40,7 +41,7 @@ find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
 		if (!dlock_fsm_blocks(state, request, now) ||
 			outlook->nblockers_all++ >= DLOCK_MAX_BLOCKERS)
 			continue;
-		if (row->is_ours && !request->by_granter)
+		if (!request->by_granter && TransactionIdIsCurrentTransactionId(row->writer))
 			pid = MyProcPid;
 		else if (TransactionIdIsValid(row->pending))
 			pid = dlock_using_xid(row->pending);

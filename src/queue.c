@@ -289,21 +289,24 @@ first_in_line(const DlockKey *key)
 	return NULL;
 }
 
-/* Would a newcomer of this priority stand behind another request? */
-bool
-dlock_queue_others_first(const DlockKey *key, int32 priority)
+static pg_noinline bool
+others_first(const DlockKey *key, int32 priority)
 {
 	DlockWaiter *first;
 	bool		result;
-
-	if (!dlock_queue_any())
-		return false;
 
 	LWLockAcquire(lock_of(key->hash), LW_SHARED);
 	first = first_in_line(key);
 	result = first != NULL && (first->upgrades || first->priority >= priority);
 	LWLockRelease(lock_of(key->hash));
 	return result;
+}
+
+/* Would a newcomer of this priority stand behind another request? */
+bool
+dlock_queue_others_first(const DlockKey *key, int32 priority)
+{
+	return dlock_queue_any() && others_first(key, priority);
 }
 
 static bool

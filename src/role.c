@@ -77,15 +77,10 @@ enter(Statement *statement, bool finishing)
 }
 
 static void
-run(DLOCK_EXECUTOR_RUN_ARGS)
+run_writing(DLOCK_EXECUTOR_RUN_ARGS)
 {
 	Statement	statement;
 
-	if (!writes(query))
-	{
-		DLOCK_CALL_EXECUTOR_RUN(prev_ExecutorRun);
-		return;
-	}
 	enter(&statement, false);
 	PG_TRY();
 	{
@@ -98,6 +93,15 @@ run(DLOCK_EXECUTOR_RUN_ARGS)
 	PG_END_TRY();
 }
 
+/* Most statements read only.  They need no frame of their own for PG_TRY. */
+static void
+run(DLOCK_EXECUTOR_RUN_ARGS)
+{
+	ExecutorRun_hook_type next = writes(query) ? run_writing : prev_ExecutorRun;
+
+	DLOCK_CALL_EXECUTOR_RUN(next);
+}
+
 static void
 call_finish(QueryDesc *query)
 {
@@ -108,15 +112,10 @@ call_finish(QueryDesc *query)
 }
 
 static void
-finish(QueryDesc *query)
+finish_writing(QueryDesc *query)
 {
 	Statement	statement;
 
-	if (!writes(query))
-	{
-		call_finish(query);
-		return;
-	}
 	enter(&statement, true);
 	PG_TRY();
 	{
@@ -127,6 +126,15 @@ finish(QueryDesc *query)
 		innermost = statement.around;
 	}
 	PG_END_TRY();
+}
+
+static void
+finish(QueryDesc *query)
+{
+	if (writes(query))
+		finish_writing(query);
+	else
+		call_finish(query);
 }
 
 void

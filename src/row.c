@@ -257,14 +257,17 @@ dlock_row_key(HeapTuple tuple, DlockKey *key)
 	dlock_key_set(key, VARDATA(&form->key), VARSIZE(&form->key) - VARHDRSZ);
 }
 
-/* The column after the key; heap_getattr() would walk all that are before. */
+/*
+ * The column after the key; heap_getattr() would walk all that are before.  Every
+ * row has all columns, so the bitmap says whether it is null.
+ */
 static char *
 read_owner(HeapTuple tuple)
 {
 	FormDlock  *form = FORM(tuple);
 	Size		at = offsetof(FormDlock, key) + VARSIZE(&form->key);
 
-	if (heap_attisnull(tuple, Anum_owner, NULL))
+	if (HeapTupleHasNulls(tuple) && att_isnull(Anum_owner - 1, tuple->t_data->t_bits))
 		return NULL;
 	at = att_align_pointer(at, TYPALIGN_INT, -1, (char *) form + at);
 	return TextDatumGetCString(PointerGetDatum((char *) form + at));

@@ -160,7 +160,7 @@ dlock_write_end_insert(DlockInsertion *insertion, const DlockGrant *grant,
 	CommandCounterIncrement();
 
 	memset(row, 0, sizeof(*row));
-	row->is_ours = true;
+	row->writer = HeapTupleHeaderGetXmin(tuple->t_data);
 	row->tid = tuple->t_self;
 	row->tuple = tuple;
 	return is_only;
