@@ -67,7 +67,7 @@ dlock_found_set(DlockRows *found, int i, HeapTuple tuple, TransactionId pending,
 	row->tid = tuple->t_self;
 	row->writer = HeapTupleHeaderGetXmin(tuple->t_data);
 	row->pending = pending;
-	dlock_row_state(tuple, state, with_owner);
+	dlock_row_state(tuple, state, with_owner, i == 0 ? &found->one_owner : NULL);
 	state->unsettled = TransactionIdIsValid(pending);
 	if (!state->unsettled && !(tuple->t_data->t_infomask & HEAP_XMAX_INVALID))
 		state->used = dlock_row_is_used(tuple->t_data, &row->pending);

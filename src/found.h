@@ -11,6 +11,7 @@
 #include "access/htup.h"
 #include "storage/itemptr.h"
 
+#include "row.h"
 #include "state.h"
 
 /* Where a row is, and what the rules do not need to know of it. */
@@ -36,6 +37,7 @@ typedef struct DlockRows
 	DlockRow   *rows;
 	DlockState	one_state;
 	DlockRow	one_row;
+	DlockShortText one_owner;
 } DlockRows;
 
 extern void dlock_found_nothing(DlockRows *found);

@@ -194,7 +194,7 @@ show_committed(Show *show, const DlockStore *store, const DlockKey *key,
 	int			pid;
 
 	/* on a standby, times count from now: read the clock after the row */
-	dlock_row_state(tuple, &state, true);
+	dlock_row_state(tuple, &state, true, NULL);
 	show->now = dlock_clock_now();
 	phase = dlock_fsm_phase(&state, show->now);
 	if (phase >= DLOCK_PHASE_COOLING)

@@ -428,7 +428,7 @@ tally_row(const DlockStore *store, HeapTuple tuple, DlockSeen seen, void *arg)
 
 	MemoryContextReset(tally->per_row);
 	dlock_row_key(tuple, &key);
-	dlock_row_state(tuple, &state, true);
+	dlock_row_state(tuple, &state, true, NULL);
 	if (state.held && state.role == tally->role &&
 		(tally->n == 0 || state.slot != tally->last_slot ||
 		 dlock_range_compare(key.data, key.len, tally->last, tally->lastlen) != 0))

@@ -115,7 +115,7 @@ collect(const DlockStore *store, HeapTuple tuple, DlockSeen seen, void *arg)
 	MemoryContextReset(batch->per_row);
 	memset(&state, 0, sizeof(state));
 	dlock_row_key(tuple, &key);
-	dlock_row_state(tuple, &state, true);
+	dlock_row_state(tuple, &state, true, NULL);
 
 	if (state.slot != DLOCK_HEAD)
 	{

@@ -260,26 +260,37 @@ dlock_row_key(HeapTuple tuple, DlockKey *key)
 /*
  * The column after the key; heap_getattr() would walk all that are before.  Every
  * row has all columns, so the bitmap says whether it is null.
+ *
+ * The text is allocated, unless it is short and there is a place for it.
  */
 static char *
-read_owner(HeapTuple tuple)
+read_owner(HeapTuple tuple, DlockShortText *place)
 {
 	FormDlock  *form = FORM(tuple);
 	Size		at = offsetof(FormDlock, key) + VARSIZE(&form->key);
+	char	   *owner;
+	int			len;
 
 	if (HeapTupleHasNulls(tuple) && att_isnull(Anum_owner - 1, tuple->t_data->t_bits))
 		return NULL;
 	at = att_align_pointer(at, TYPALIGN_INT, -1, (char *) form + at);
-	return TextDatumGetCString(PointerGetDatum((char *) form + at));
+	owner = (char *) form + at;
+	if (place == NULL || !VARATT_IS_SHORT(owner))
+		return TextDatumGetCString(PointerGetDatum(owner));
+	len = VARSIZE_SHORT(owner) - VARHDRSZ_SHORT;
+	memcpy(place->data, VARDATA_SHORT(owner), len);
+	place->data[len] = '\0';
+	return place->data;
 }
 
 /*
- * What the rules need to know.  The owner is allocated.  A session of another
- * run means nothing to this one; one that is gone has ended its grants, even if
- * it could not say so.
+ * What the rules need to know.  The owner is allocated, unless it is short and
+ * there is a place for it.  A session of another run means nothing to this one; one
+ * that is gone has ended its grants, even if it could not say so.
  */
 void
-dlock_row_state(HeapTuple tuple, DlockState *state, bool with_owner)
+dlock_row_state(HeapTuple tuple, DlockState *state, bool with_owner,
+				DlockShortText *place)
 {
 	FormDlock  *form = FORM(tuple);
 	bool		is_this_run = form->run == dlock_clock_run();
@@ -291,7 +302,7 @@ dlock_row_state(HeapTuple tuple, DlockState *state, bool with_owner)
 	state->slots = form->slots;
 	state->role = form->role;
 	state->version = form->version;
-	state->owner = form->held && with_owner ? read_owner(tuple) : NULL;
+	state->owner = form->held && with_owner ? read_owner(tuple, place) : NULL;
 	state->priority = form->priority;
 	state->cleanup = form->cleanup;
 	state->at_least = form->at_least * INT64CONST(1000);
@@ -319,7 +330,7 @@ dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant)
 
 	grant->version = form->version;
 	grant->role = form->role;
-	grant->owner = read_owner(tuple);
+	grant->owner = read_owner(tuple, NULL);
 	grant->value = isnull ? NULL : TextDatumGetCString(value);
 	grant->ttl = form->ttl;
 	grant->cleanup = form->cleanup;

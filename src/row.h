@@ -14,6 +14,12 @@
 #include "key.h"
 #include "state.h"
 
+/* A text that has a short header in its row, and a terminating null. */
+typedef struct DlockShortText
+{
+	char		data[VARATT_SHORT_MAX];
+} DlockShortText;
+
 /* Everything that a grant is made of, except its key. */
 typedef struct DlockGrant
 {
@@ -43,7 +49,7 @@ extern bool dlock_row_is_used(HeapTupleHeader header, TransactionId *by);
 extern int64 dlock_row_slot(HeapTuple tuple);
 extern void dlock_row_key(HeapTuple tuple, DlockKey *key);
 extern void dlock_row_state(HeapTuple tuple, DlockState *state,
-							bool with_owner);
+							bool with_owner, DlockShortText *place);
 extern void dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant);
 extern uint64 dlock_row_value_hash(Relation heap, HeapTuple tuple);
 extern int64 dlock_row_version(HeapTuple tuple);
