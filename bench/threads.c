@@ -4,11 +4,12 @@
  *	  Load through libdlock: threads that share a handle, and requests that wait
  *	  by ticket.
  *
- *	  threads --target CONNINFO --clients N --seconds S [--work cycles|tickets|queue]
+ *	  threads --target CONNINFO --clients N --seconds S [--work cycles|calls|tickets|queue]
  *			  [--handles] [--keys N] [--seed N]
  *
  *	  cycles	each of N threads acquires and releases one key after another; with
  *				--handles each has a handle, and so connections, of its own
+ *	  calls		one thread has N such calls under way
  *	  tickets	N requests wait for N keys, which are all released at once; how long it
  *				takes from there until each has its lock
  *	  queue		N requests wait for one key; each that gets it releases it.  How long it
@@ -30,6 +31,7 @@
 #include <time.h>
 
 #include "dlock.h"
+#include "dlock_async.h"
 
 #define WARMUP 0.5				/* seconds */
 #define MAX_SAMPLES 4000000
@@ -121,6 +123,18 @@ sample_cycle(Worker *worker, double from)
 	worker->samples[worker->nsamples++] = (uint32_t) ((now() - from) * 1e6);
 }
 
+/* Returns its cycles. */
+static uint64_t
+gather(Worker *worker, uint64_t *least)
+{
+	for (size_t i = 0; i < worker->nsamples && nsamples < MAX_SAMPLES; i++)
+		samples[nsamples++] = worker->samples[i];
+	free(worker->samples);
+	if (worker->cycles < *least)
+		*least = worker->cycles;
+	return worker->cycles;
+}
+
 static void *
 worker_main(void *arg)
 {
@@ -194,13 +208,8 @@ cycles(uint64_t *done, uint64_t *least, uint64_t *errors)
 	for (int i = 0; i < clients; i++)
 	{
 		pthread_join(workers[i].thread, NULL);
-		*done += workers[i].cycles;
+		*done += gather(&workers[i], least);
 		*errors += workers[i].errors;
-		if (workers[i].cycles < *least)
-			*least = workers[i].cycles;
-		for (size_t s = 0; s < workers[i].nsamples && nsamples < MAX_SAMPLES; s++)
-			samples[nsamples++] = workers[i].samples[s];
-		free(workers[i].samples);
 		if (own_handles)
 			dlock_close(workers[i].handle);
 	}
@@ -210,11 +219,9 @@ cycles(uint64_t *done, uint64_t *least, uint64_t *errors)
 }
 
 /*
- * Tickets
+ * Calls: the same in one thread, by an event loop
  */
 
-static bool one_key;
-static double released_at;
 static int	under_way;
 static uint64_t failures;
 
@@ -224,6 +231,125 @@ failed(const dlock_error *err)
 	if (failures++ < 3)
 		fprintf(stderr, "threads: %s\n", err->message);
 }
+
+/* One of N that acquire and release, one key after another. */
+typedef struct Loop
+{
+	dlock_handle *handle;
+	Worker		worker;
+	double		start;
+} Loop;
+
+static void next_cycle(Loop *loop);
+
+static void
+on_given_back(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error *err,
+			  void *arg)
+{
+	Loop	   *loop = arg;
+
+	(void) op;
+	under_way--;
+	if (status != DLOCK_OK)
+		failed(err);
+	dlock_free(lock);
+	if (measuring)
+	{
+		loop->worker.cycles++;
+		sample_cycle(&loop->worker, loop->start);
+	}
+	next_cycle(loop);
+}
+
+static void
+on_taken(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error *err,
+		 void *arg)
+{
+	dlock_error release_err;
+
+	(void) op;
+	under_way--;
+	if (status == DLOCK_OK &&
+		dlock_release_start(lock, -1, on_given_back, arg, NULL, &release_err) == DLOCK_OK)
+	{
+		under_way++;
+		return;
+	}
+	if (status != DLOCK_BUSY)
+		failed(status == DLOCK_OK ? &release_err : err);
+	next_cycle(arg);
+}
+
+static void
+next_cycle(Loop *loop)
+{
+	dlock_options options;
+	dlock_error err;
+	char		key[32];
+
+	if (stopping)
+		return;
+	dlock_options_init(&options);
+	options.ttl_ms = 60000;
+	snprintf(key, sizeof(key), "lock:%u",
+			 (unsigned int) rand_r(&loop->worker.seed) % (unsigned int) keys);
+	loop->start = now();
+	if (dlock_acquire_start(loop->handle, key, &options, on_taken, loop, NULL, &err) == DLOCK_OK)
+		under_way++;
+	else
+		failed(&err);
+}
+
+/* Call back until then, or until nothing is under way. */
+static void
+loop_until(dlock_handle *handle, double until)
+{
+	struct pollfd fd = {.fd = dlock_handle_fd(handle),.events = POLLIN};
+
+	while (under_way > 0 && now() < until)
+	{
+		poll(&fd, 1, 100);
+		dlock_handle_process(handle);
+	}
+}
+
+static double
+calls(uint64_t *done, uint64_t *least)
+{
+	Loop	   *loops = calloc((size_t) clients, sizeof(Loop));
+	dlock_handle *handle = open_handle();
+	double		used;
+
+	if (loops == NULL)
+		die("out of memory");
+	for (int i = 0; i < clients; i++)
+	{
+		loops[i].handle = handle;
+		loops[i].worker.seed = seed * 1000 + (unsigned int) i;
+		next_cycle(&loops[i]);
+	}
+	loop_until(handle, now() + WARMUP);
+	used = cpu();
+	measuring = true;
+	loop_until(handle, now() + seconds);
+	measuring = false;
+	used = cpu() - used;
+	stopping = true;
+	loop_until(handle, now() + 60);
+	*least = UINT64_MAX;
+	for (int i = 0; i < clients; i++)
+		*done += gather(&loops[i].worker, least);
+	dlock_close(handle);
+	free(loops);
+	return used / seconds;
+}
+
+/*
+ * Tickets
+ */
+
+static bool one_key;
+static double released_at;
 
 static void
 on_released(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error *err,
@@ -406,6 +532,8 @@ main(int argc, char **argv)
 		die("invalid arguments, or out of memory");
 	if (strcmp(work, "cycles") == 0)
 		used = cycles(&done, &least, &errors);
+	else if (strcmp(work, "calls") == 0)
+		used = calls(&done, &least);
 	else
 	{
 		one_key = strcmp(work, "queue") == 0;

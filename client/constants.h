@@ -118,7 +118,7 @@
  * not tried again if it could not connect, and how often its driver looks whether it
  * has been answered while it connects
  */
-#define DLOCK_SECOND_LEAST 8
+#define DLOCK_SECOND_LEAST 16
 #define DLOCK_SECOND_PAUSE_MS 5000
 #define DLOCK_GLANCE_MS 2
 
