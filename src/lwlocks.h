@@ -19,6 +19,7 @@ extern void dlock_lwlocks_init(void);
 
 extern LWLock *dlock_lwlock_database(void);
 extern LWLock *dlock_lwlock_deadlock(void);
+extern int	dlock_lwlock_partition_number(uint64 hash);
 extern LWLock *dlock_lwlock_partition(uint64 hash);
 extern LWLock *dlock_lwlock_bucket(int bucket);
 extern LWLock *dlock_lwlock_stats(void);
