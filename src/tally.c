@@ -144,7 +144,8 @@ settle(int from, bool committed)
 void
 dlock_tally_at_end(bool committed)
 {
-	settle(0, committed);
+	if (nchanges > 0)
+		settle(0, committed);
 	if (maxchanges > KEEP_CHANGES)
 	{
 		pfree(changes);
