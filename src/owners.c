@@ -10,15 +10,15 @@
  *
  * A place counts from before it is added until it is gone for everybody: until the
  * transaction that deletes it has committed, or the one that added it has rolled
- * back (tally.c).  Those that were there when the server started are counted by the first
- * pass of the reaper.  Until that is over (DlockDatabase.places_known) any owner may
- * have a place, and what is deleted is not subtracted, because it may not have been
- * counted.
+ * back (tally.c).  Those that were there when the server started are counted by the
+ * first pass of the reaper.  Until that is over (DlockDatabase.places_known) any
+ * owner may have a place, and what is deleted is not subtracted, because it may not
+ * have been counted.
  *
  * A count may be too high: that pass may count a place twice, and one that SQL
- * deletes stays counted.  That costs a lookup.  Nor would a
- * count that is too low do harm: the insertion checks, too (indexes.c).  But then a
- * request might have written something for nothing.
+ * deletes stays counted.  That costs a lookup.  Nor would a count that is too low do
+ * harm: the insertion checks, too (indexes.c).  But then a request might have written
+ * something for nothing.
  *
  *-------------------------------------------------------------------------
  */

@@ -288,6 +288,7 @@ at_end(bool committed)
 		count_changes();
 	else
 		dlock_known_forget();
+
 	/* before the waiters are woken, which look for room */
 	dlock_tally_at_end(committed);
 	if (xact.has_tickets)
