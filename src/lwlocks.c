@@ -62,12 +62,6 @@ dlock_lwlock_deadlock(void)
 	return &locks[DEADLOCK].lock;
 }
 
-int
-dlock_lwlock_partition_number(uint64 hash)
-{
-	return (hash >> 20) % DLOCK_PARTITIONS;
-}
-
 LWLock *
 dlock_lwlock_partition(uint64 hash)
 {

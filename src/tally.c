@@ -131,11 +131,13 @@ settle(int from, bool committed)
 {
 	for (int i = from; i < nchanges; i++)
 	{
-		if (changes[i].added != committed)
-			dlock_owners_subtract(changes[i].owner);
-		if (committed)
-			dlock_census_ended(changes[i].hash, changes[i].part);
-		nremovals -= changes[i].added ? 0 : 1;
+		const PlaceChange *change = &changes[i];
+
+		if (change->added != committed)
+			dlock_owners_subtract(change->owner);
+		if (committed && !change->added)
+			dlock_census_ended(change->hash, change->part);
+		nremovals -= change->added ? 0 : 1;
 	}
 	nchanges = from;
 }
