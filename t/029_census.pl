@@ -254,46 +254,68 @@ is($one->ask_it("SELECT count(*) FROM dlock_locks WHERE key = 'several'"), scala
 $_->leave foreach $one, $two, $three, $four;
 
 #
-# The same at full speed, with leases that expire.  Versions are in the order in which the grants
-# were won, so those with a lower version that are still there were there before.
+# At full speed, with all that may happen to a place: others take, give back, roll back, come
+# again in the same transaction, and let expire.  Versions are in the order in which the grants
+# were won, so those with a lower version that are still there were there before.  An owner that
+# is judged by that gives its place back at once, so that it never gets its old one.
 #
 
 my $file = $node->basedir . '/census.sql';
 
 append_to_file($file, <<'END');
-\set dice random(1, 10)
-\set ms random(1, 40)
+\set dice random(1, 12)
+\set ms random(1, 30)
+\set k random(1, 3)
+\set n random(6, 9)
 \if :dice = 1
 BEGIN;
-SELECT dlock_release('fast', version) FROM (SELECT version FROM dlock_locks WHERE key = 'fast' AND version IS NOT NULL ORDER BY version LIMIT 2) AS l;
-SELECT dlock_acquire('fast', '10min', slots => 5);
+SELECT dlock_release('fast' || :k, version) FROM
+	(SELECT version FROM dlock_locks WHERE key = 'fast' || :k AND version IS NOT NULL AND coalesce(owner, '') !~ '^keep' ORDER BY version LIMIT 2) AS l;
+SELECT dlock_acquire('fast' || :k, '10min', slots => :n);
 ROLLBACK;
 \elif :dice = 2
 BEGIN;
 SAVEPOINT s;
-SELECT dlock_release('fast', version) FROM (SELECT version FROM dlock_locks WHERE key = 'fast' AND version IS NOT NULL ORDER BY random() LIMIT 1) AS l;
+SELECT dlock_release('fast' || :k, version) FROM
+	(SELECT version FROM dlock_locks WHERE key = 'fast' || :k AND version IS NOT NULL AND coalesce(owner, '') !~ '^keep' ORDER BY random() LIMIT 1) AS l;
+SELECT dlock_acquire('fast' || :k, '20ms', 'back', slots => :n);
 ROLLBACK TO s;
-SELECT dlock_release('fast', version) FROM (SELECT version FROM dlock_locks WHERE key = 'fast' AND version IS NOT NULL ORDER BY random() LIMIT 1) AS l;
+SELECT dlock_release('fast' || :k, version) FROM
+	(SELECT version FROM dlock_locks WHERE key = 'fast' || :k AND version IS NOT NULL AND coalesce(owner, '') !~ '^keep' ORDER BY random() LIMIT 1) AS l;
 COMMIT;
 \elif :dice = 3
-SELECT dlock_acquire('fast', :ms * interval '1ms', 'o' || :ms, slots => 5);
+SELECT dlock_acquire('fast' || :k, :ms * interval '1ms', 'late' || :ms, slots => :n);
+\elif :dice = 4
+BEGIN;
+SELECT dlock_release('fast' || :k, owner => 'again' || :client_id);
+SELECT dlock_acquire('fast' || :k, '30ms', 'again' || :client_id, slots => :n);
+COMMIT;
+\elif :dice = 5
+SELECT dlock_acquire('fast' || :k, '30ms', slots => NULL);
 \else
-SELECT coalesce(dlock_acquire('fast', '10min', 'c' || :client_id, slots => 5), 0) AS v \gset
+SELECT coalesce(dlock_acquire('fast' || :k, '50ms', 'judged' || :client_id, slots => :n), 0) AS v \gset
 \if :v > 0
-INSERT INTO beside SELECT count(*) FROM dlock_get('fast') WHERE version < :v;
-SELECT dlock_release('fast', :v);
+INSERT INTO beside SELECT count(*), :n FROM dlock_get('fast' || :k) WHERE version < :v;
+SELECT dlock_release('fast' || :k, :v);
 \endif
 \endif
 END
-$node->safe_psql('postgres', 'CREATE TABLE beside (n int)');
+$node->append_conf('postgresql.conf', "dlock.reap_interval = '20ms'");
+$node->reload;
+$node->safe_psql('postgres', q{CREATE TABLE beside (places int, slots int);
+	SELECT dlock_acquire('fast' || k, '1h', 'keep' || i, slots => 9) FROM generate_series(1, 3) AS k, generate_series(1, 4) AS i});
 {
 	local $ENV{PGOPTIONS} = '-c synchronous_commit=off -c dlock.durable_grants=off';
 
 	$node->command_ok(
-		[ 'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-c', 10, '-j', 2, '-T', 5, '-f', $file, 'postgres' ],
-		'ten sessions that take, give back, roll back and let expire');
+		[ 'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-c', 12, '-j', 2, '-T', 6, '-f', $file, 'postgres' ],
+		'twelve sessions at once');
 }
-is($node->safe_psql('postgres', 'SELECT max(n) FROM beside'), 4, 'at most four were there before each of five, and sometimes four');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM beside WHERE places >= slots'), 0, 'none was granted a place too many');
+is($node->safe_psql('postgres', 'SELECT count(*) > 10 FROM beside WHERE places = slots - 1'), 't', 'and some got the last one');
+is( $node->safe_psql('postgres',
+		q{SELECT count(v) FROM generate_series(1, 3) AS k, generate_series(2, 4) AS n, dlock_acquire('fast' || k, slots => n) AS v}),
+	0, 'nor is one that comes later');
 
 $node->stop;
 done_testing();
