@@ -8,6 +8,7 @@ OBJS = \
 	src/all.o \
 	src/args.o \
 	src/await.o \
+	src/census.o \
 	src/circle.o \
 	src/clock.o \
 	src/contended.o \
@@ -63,6 +64,7 @@ OBJS = \
 	src/stats_funcs.o \
 	src/store.o \
 	src/subscriber.o \
+	src/tally.o \
 	src/ticket.o \
 	src/ticket_funcs.o \
 	src/ticket_room.o \
@@ -89,7 +91,7 @@ PG_CFLAGS += -fno-semantic-interposition
 SHLIB_LINK += -Wl,-Bsymbolic
 endif
 
-REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints known health rows table shard tickets
+REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints known census health rows table shard tickets
 ISOLATION = try kinds late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 

@@ -19,6 +19,14 @@
  *	R	a reader
  *	M	a place of a semaphore that has LIMIT places
  *
+ * What spares looks (none, one or both of them)
+ *
+ *	CENSUS		the number of places is known, at most: if it is below LIMIT, a
+ *				semaphore does not look at them.  It may be forgotten at any time
+ *	HEADLESS	it is known that there was no head, until one is counted: then a
+ *				shared request does not look for one.  Some processes know it, and
+ *				others do not
+ *
  * The guard to remove (at most one; but FENCE_IGNORED and LATE_NOW do harm only with
  * EXPIRED_STAYS: a row that is to end is locked, and that fails if it is fenced)
  *
@@ -36,6 +44,12 @@
  *	LATE_NOW			the clock is read after the row, not before
  *	EXPIRED_STAYS		a grant leaves rows that have expired as they are
  *	WAIT_FOR_OTHERS		a request that meets an open transaction waits for it
+ *	CLAIMS_UNCOUNTED	CENSUS: a claim does not raise the number
+ *	COUNTER_LATE		CENSUS: the counter is read after the number, not before
+ *	SUBTRACT_EARLY		CENSUS: a removal lowers the number before its commit
+ *	SUBTRACT_ALWAYS		CENSUS: ... also if it is rolled back
+ *	GENERATION_IGNORED	CENSUS: ... also if the places have been counted meanwhile
+ *	HEADLESS_FOREVER	HEADLESS: a head that is counted does not end that
  */
 #define X	0
 #define R	1
@@ -94,7 +108,8 @@ typedef Row {
 	unsigned changer	: 3;	/* who has locked it exclusively, changes it or adds it */
 	bit granting;				/* ghost: ... and has been granted it */
 	bit fenced;					/* its holder's open transaction has a key-share lock */
-	bit moved					/* it has got a new index entry */
+	bit moved;					/* it has got a new index entry */
+	bit part					/* CENSUS: its removal, under way, is to lower the number */
 };
 
 Row row[ROWS];
@@ -105,7 +120,12 @@ bool crashed;
 
 bool partition;				/* the partition lock */
 
-mtype = { IDLE, FAST, MARK, ADD, INSERT, ADDED, START, HEAD, LOOK, LOCK, CLAIM, CLAIMED, MOVE, OPEN, FOREVER };
+bool counted;				/* CENSUS: the places have been counted: */
+unsigned bound		: 4;		/* ... there are at most so many */
+bool reaper_owes;			/* ... when the reaper has lowered that */
+bool headless;				/* HEADLESS: there was no head, nor was one counted since */
+
+mtype = { IDLE, FAST, MARK, ADD, INSERT, ADDED, START, ROOM, HEAD, LOOK, LOCK, CLAIM, CLAIMED, MOVE, OPEN, SETTLE, FOREVER };
 mtype = { GRANT, FENCE, RENEW, RELEASE, NOTHING };
 
 typedef ClientState {
@@ -125,6 +145,11 @@ typedef ClientState {
 	bit heads;					/* since START: a head was counted, ... */
 	bit places;					/* ... a place was counted, */
 	bit moved;					/* ... the head got a new index entry */
+	bit room;					/* CENSUS: it need not look at the places, */
+	unsigned found		: 3;	/* ... or has found so many */
+	unsigned owes		: 2;	/* ... and lowers the number by so many */
+	bit skips;					/* HEADLESS: it need not look for a head, */
+	bit none;					/* ... or has found none */
 	bit seen;					/* LATE_NOW: the row has been read, */
 	bit seen_taken;				/* ... as this */
 	unsigned seen_expires	: 2
@@ -154,6 +179,7 @@ ClientState client[CLIENTS];
 inline forget(c) {
 	me.now = 0; me.next = 0; me.count = 0; me.expired = 0;
 	me.heads = 0; me.places = 0; me.moved = 0;
+	me.room = 0; me.found = 0; me.skips = 0; me.none = 0;
 	me.seen = 0; me.seen_taken = 0; me.seen_expires = 0
 }
 
@@ -166,13 +192,17 @@ inline idle(c) {
 }
 
 /* Those that compare the counters later will find them changed. */
-#define compares(c)	(client[c].step == HEAD || client[c].step == LOOK || \
-					 client[c].step == LOCK || client[c].step == CLAIM)
+#define compares(c)	(client[c].step == ROOM || client[c].step == HEAD || \
+					 client[c].step == LOOK || client[c].step == LOCK || \
+					 client[c].step == CLAIM)
 
 inline count_head() {
 	for (i : 0 .. CLIENTS - 1) {
 		client[i].heads = client[i].heads || (kind(i) != X && compares(i))
 	}
+#ifndef HEADLESS_FOREVER
+	headless = false;
+#endif
 	i = 0
 }
 
@@ -180,7 +210,37 @@ inline count_place() {
 	for (i : 0 .. CLIENTS - 1) {
 		client[i].places = client[i].places || (kind(i) != R && compares(i))
 	}
+#ifndef CLAIMS_UNCOUNTED
+	bound = (counted -> bound + 1 : 0);
+#endif
 	i = 0
+}
+
+#define less(by)	(bound > by -> bound - by : 0)
+
+/* What was removed before this has begun is no longer subtracted. */
+inline take_census(c) {
+	counted = true;
+	bound = me.found;
+#ifndef GENERATION_IGNORED
+	for (i : 0 .. CLIENTS - 1) {
+		client[i].owes = 0
+	}
+	reaper_owes = false;
+	for (i : 1 .. ROWS - 1) {
+		row[i].part = 0
+	}
+#endif
+	i = 0
+}
+
+/* A place is about to be removed. */
+inline remove(r) {
+#ifdef SUBTRACT_EARLY
+	bound = (r > 0 && counted -> less(1) : bound)
+#else
+	row[r].part = r > 0 && counted
+#endif
 }
 
 /* From here on, only its own rollback undoes the grant. */
@@ -197,6 +257,12 @@ inline grant(c) {
 	assert(!exclusive_overlaps);
 	too_many = kind(c) == M && n >= LIMIT;
 	assert(!too_many);
+	for (i : 1 .. ROWS - 1) {
+		if
+		:: row[i].changer == c && i != mine -> remove(i)
+		:: else
+		fi
+	}
 	i = 0;
 	n = 0;
 	forget(c);
@@ -262,6 +328,9 @@ inline lock_expired(c) {
 		for (i : 1 .. ROWS - 1) {
 			me.count = me.count + ((me.expired >> i) & 1)
 		}
+#ifdef CENSUS
+		me.found = (me.room -> 0 : me.count)
+#endif
 	:: else
 	fi;
 	for (i : 0 .. ROWS - 1) {
@@ -303,6 +372,19 @@ inline lock_expired(c) {
 #define place_counted(c)	(kind(c) != X && me.places)
 #else
 #define place_counted(c)	me.places
+#endif
+
+#define has_room			(counted && bound < LIMIT)
+#ifdef CENSUS
+#define may_have_room(c)	(kind(c) == M)
+#else
+#define may_have_room(c)	false
+#endif
+#define after_head(c)		(kind(c) == R || me.room -> LOCK : LOOK)
+#ifdef HEADLESS
+#define saw_none(is_so)		me.none = is_so
+#else
+#define saw_none(is_so)		skip
 #endif
 
 proctype Client(byte c) {
@@ -372,22 +454,48 @@ proctype Client(byte c) {
 		forget(c);
 		me.now = time;
 		me.next = 1;
+#ifdef COUNTER_LATE
+		me.room = has_room;
+#endif
+		me.step = (may_have_room(c) -> ROOM : HEAD) }
+#ifdef HEADLESS
+	:: d_step { me.step == START && kind(c) != X && headless ->
+		forget(c);
+		me.now = time;
+		me.next = 1;
+		me.skips = 1;
+		me.step = (may_have_room(c) -> ROOM : HEAD) }
+	:: d_step { me.step == HEAD && me.skips -> me.step = after_head(c) }
+#endif
+
+	/* is there room, as far as is known? */
+	:: d_step { me.step == ROOM ->
+#ifdef COUNTER_LATE
+		me.places = 0;
+#else
+		me.room = has_room;
+#endif
+		me.step = HEAD }
+	:: d_step { me.step == ROOM && has_room ->
+		me.room = 0;
 		me.step = HEAD }
 
 	/* the head, which may be missed if it gets a new index entry meanwhile */
-	:: d_step { me.step == HEAD && must_read(c) -> read(c, 0) }
-	:: d_step { me.step == HEAD && !must_read(c) && may_look(c, 0) ->
+	:: d_step { me.step == HEAD && !me.skips && must_read(c) -> read(c, 0) }
+	:: d_step { me.step == HEAD && !me.skips && !must_read(c) && may_look(c, 0) ->
 		if
 		:: is_taken(c, 0) || row[0].fenced -> refuse(c)
 		:: else ->
 			me.expired = held(0);
 			me.seen = 0; me.seen_taken = 0; me.seen_expires = 0;
-			me.step = (kind(c) == R -> LOCK : LOOK)
+			saw_none(row[0].state == ABSENT && !changing(0));
+			me.step = after_head(c)
 		fi }
-	:: d_step { me.step == HEAD && me.moved && !changing(0) ->
+	:: d_step { me.step == HEAD && !me.skips && me.moved && !changing(0) ->
 		printf("client %d: misses the head\n", c);
 		me.seen = 0; me.seen_taken = 0; me.seen_expires = 0;
-		me.step = (kind(c) == R -> LOCK : LOOK) }
+		saw_none(1);
+		me.step = after_head(c) }
 
 	/* the places, if they count */
 	:: d_step { looking(c) && must_read(c) -> read(c, me.next) }
@@ -423,6 +531,15 @@ proctype Client(byte c) {
 		:: else ->
 			if
 			:: kind(c) != X ->
+#ifdef HEADLESS
+				headless = headless || me.none;
+#endif
+#ifdef CENSUS
+				if
+				:: kind(c) == M && !me.room -> take_census(c)
+				:: else
+				fi;
+#endif
 				count_place();
 				grant(c)
 			:: kind(c) == X && (others(c, 0) || row[0].fenced) -> refuse(c)
@@ -466,7 +583,9 @@ proctype Client(byte c) {
 			:: row[i].changer == c && (i == mine -> me.op == RELEASE : me.op == GRANT) ->
 				row[i].state = (i == 0 -> FREE : ABSENT);
 				row[i].version = 0;
-				row[i].expires = 0
+				row[i].expires = 0;
+				me.owes = me.owes + row[i].part;
+				row[i].part = 0
 			:: row[i].changer == c && i == 0 && me.op == NOTHING && row[i].state == ABSENT ->
 				row[i].state = FREE
 			:: else
@@ -491,18 +610,33 @@ proctype Client(byte c) {
 		:: else ->
 			me.has = 0;
 			idle(c)
-		fi }
+		fi;
+		me.step = (me.owes > 0 -> SETTLE : IDLE) }
 	:: d_step { me.step == OPEN && (me.op == GRANT || me.op == RELEASE) ->
 		printf("client %d: rolls back %e\n", c, me.op);
 		for (i : 0 .. ROWS - 1) {
 			if
-			:: row[i].changer == c -> row[i].changer = NOBODY; row[i].granting = 0
+			:: row[i].changer == c ->
+				row[i].changer = NOBODY;
+				row[i].granting = 0;
+#ifdef SUBTRACT_ALWAYS
+				me.owes = me.owes + row[i].part;
+#endif
+				row[i].part = 0
 			:: else
 			fi
 		}
 		i = 0;
 		me.has = 0;
-		idle(c) }
+		idle(c);
+		me.step = (me.owes > 0 -> SETTLE : IDLE) }
+
+	/* the commit is visible: what it has removed is subtracted */
+	:: d_step { me.step == SETTLE ->
+		printf("client %d: subtracts %d of %d\n", c, me.owes, bound);
+		bound = less(me.owes);
+		me.owes = 0;
+		me.step = IDLE }
 	:: d_step { me.step == OPEN -> me.step = FOREVER }
 
 	/*
@@ -539,6 +673,7 @@ proctype Client(byte c) {
 		printf("client %d: releases\n", c);
 		me.acts++;
 		row[mine].changer = c;
+		remove(mine);
 		me.op = RELEASE;
 		me.step = OPEN }
 
@@ -561,14 +696,17 @@ proctype Reaper() {
 
 end:
 	do
-	:: d_step { reaps < REAPS && removable(r) -> row[r].changer = REAPER; reaps++ }
+	:: d_step { reaps < REAPS && removable(r) -> row[r].changer = REAPER; remove(r); reaps++ }
 	:: d_step { row[r].changer == REAPER ->
 		printf("reaper: removes row %d\n", r);
 		row[r].state = ABSENT;
 		row[r].version = 0;
 		row[r].expires = 0;
-		row[r].changer = NOBODY }
-	:: d_step { row[r].changer != REAPER && reaps < REAPS && r < ROWS - 1 -> r++ }
+		row[r].changer = NOBODY;
+		reaper_owes = row[r].part;
+		row[r].part = 0 }
+	:: d_step { reaper_owes -> bound = less(1); reaper_owes = false }
+	:: d_step { row[r].changer != REAPER && !reaper_owes && reaps < REAPS && r < ROWS - 1 -> r++ }
 	od
 }
 
@@ -576,6 +714,10 @@ end:
 inline crash() {
 	crashed = true;
 	partition = false;
+	counted = false;
+	bound = 0;
+	reaper_owes = false;
+	headless = false;
 #ifdef MARK_LOST
 	mark = false;
 #else
@@ -589,6 +731,7 @@ inline crash() {
 		:: else
 		fi;
 		n = client[i].version;
+		client[i].owes = 0;
 		idle(i);
 		client[i].version = n
 	}
@@ -597,6 +740,7 @@ inline crash() {
 		row[i].changer = NOBODY;
 		row[i].granting = 0;
 		row[i].fenced = 0;
+		row[i].part = 0;
 		if
 		:: held(i) -> row[i].expires = time + 1
 		:: else

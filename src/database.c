@@ -4,9 +4,9 @@
  *	  What shared memory knows about each database.
  *
  * A slot for each database that uses dlock: when its reaper is wanted, and what
- * the launcher and the reaper have to remember.  No lock depends on it.  If all
- * slots are taken, the reaper does not visit the database, and nothing else
- * changes.
+ * the launcher and the reaper have to remember.  If all slots are taken, the reaper
+ * does not visit the database, all keys of it count as marked (places.c), and
+ * nothing is known of any (known.c, owners.c, census.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -24,6 +24,7 @@ typedef struct DlockDatabases
 {
 	/* the launcher's; PGPROCs stay where they are, so it never dangles */
 	Latch	   *volatile launcher;
+	pg_atomic_uint64 last_epoch;
 	DlockDatabase slots[DLOCK_MAX_DATABASES];
 } DlockDatabases;
 
@@ -35,9 +36,16 @@ dlock_database_shmem_size(void)
 	return sizeof(DlockDatabases);
 }
 
+void
+dlock_database_begin_epoch(DlockDatabase *db)
+{
+	pg_atomic_write_u64(&db->epoch, pg_atomic_add_fetch_u64(&shared->last_epoch, 1));
+}
+
 static void
 reset(DlockDatabase *db, Oid dboid)
 {
+	dlock_database_begin_epoch(db);
 	pg_atomic_write_u64(&db->due, DLOCK_NEVER);
 	pg_atomic_write_u32(&db->announce, 0);
 	pg_atomic_write_u64(&db->incarnation, 0);
@@ -59,6 +67,7 @@ dlock_database_shmem_init(void)
 		return;
 
 	memset(shared, 0, sizeof(DlockDatabases));
+	pg_atomic_init_u64(&shared->last_epoch, 0);
 	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
 	{
 		DlockDatabase *db = &shared->slots[i];
@@ -68,6 +77,7 @@ dlock_database_shmem_init(void)
 		pg_atomic_init_u64(&db->incarnation, 0);
 		pg_atomic_init_u32(&db->reaper_xid, 0);
 		pg_atomic_init_u32(&db->places_known, 0);
+		pg_atomic_init_u64(&db->epoch, 0);
 		pg_atomic_init_u64(&db->served_changes, 0);
 		pg_atomic_init_u32(&db->last_visit, 0);
 		pg_atomic_init_u64(&db->last_good_visit, 0);

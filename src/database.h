@@ -66,6 +66,12 @@ typedef struct DlockDatabase
 	/* places.c: DlockPlacesKnown; launcher.c reads it */
 	pg_atomic_uint32 places_known;
 
+	/*
+	 * database.c: a number that no database has had before, whenever rows may
+	 * be there that nobody has counted; census.c reads it
+	 */
+	pg_atomic_uint64 epoch;
+
 	/* shard.c: how often it was changed which shards are served */
 	pg_atomic_uint64 served_changes;
 
@@ -84,6 +90,7 @@ extern DlockDatabase *dlock_database(Oid dboid);
 extern void dlock_database_want_reaper(int64 when);
 extern void dlock_database_want_announcement(void);
 extern void dlock_database_wake_launcher(void);
+extern void dlock_database_begin_epoch(DlockDatabase *db);
 
 /* for the launcher and its reapers */
 extern DlockDatabase *dlock_database_at(int i);

@@ -25,6 +25,7 @@
 #include "storage/procarray.h"
 #include "storage/sinval.h"
 
+#include "census.h"
 #include "clock.h"
 #include "database.h"
 #include "events.h"
@@ -33,6 +34,7 @@
 #include "lwlocks.h"
 #include "record.h"
 #include "session.h"
+#include "tally.h"
 #include "version.h"
 #include "write.h"
 
@@ -405,15 +407,16 @@ static void
 note_found(const DlockTry *try)
 {
 	const DlockRows *found = try->found;
+	int			removals = try->counted ? dlock_tally_removals(try->key) : 0;
 	bool		has_head = false;
 
 	for (int i = 0; i < found->n; i++)
 		has_head = has_head || found->states[i].slot == DLOCK_HEAD;
 	if (!has_head)
 		dlock_known_note_headless(try->key, &try->claims);
-	if (try->counted)
-		dlock_known_note_places(try->key, &try->claims,
-								has_head ? found->n - 1 : found->n);
+	if (try->counted && removals >= 0)
+		dlock_census_set(try->key, dlock_store_file(&try->store), &try->claims,
+						 (has_head ? found->n - 1 : found->n) + removals);
 }
 
 /*
@@ -451,7 +454,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 	if (!dlock_write_end_insert(&insertion, grant, &row))
 	{
 		try->wrote = DLOCK_WROTE_LAZY;
-		dlock_write_remove(&try->store, try->key, &row);
+		dlock_write_take_back(&try->store, try->key, &row);
 		return false;
 	}
 	if (!insertion.is_whole)

@@ -24,6 +24,7 @@
 #include "access/transam.h"
 #include "miscadmin.h"
 
+#include "census.h"
 #include "clock.h"
 #include "guc.h"
 #include "hint.h"
@@ -176,7 +177,8 @@ find_rows(DlockTry *try)
 		try->before = dlock_clock_now();
 	}
 	try->counted = try->is_marked && request->slots != DLOCK_SHARED &&
-		!(shared && dlock_known_room(try->key, &try->claims, request->slots));
+		!(shared && dlock_census_has_room(try->key, dlock_store_file(&try->store),
+										  &try->claims, request->slots));
 	if (try->counted)
 	{
 		try->guesses = false;

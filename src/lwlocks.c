@@ -5,7 +5,8 @@
  *
  * There is one lock for the array of databases (database.c), one that makes
  * deadlock checks run one at a time (deadlock.c), a fixed number of partition
- * locks that protect the addition of index entries (write.c, find.c), one lock
+ * locks that protect the addition of index entries (write.c, find.c) and the number
+ * of places of keys (census.c), one lock
  * for each bucket of the queue (queue.c), one for the tickets (ticket.c, desk.c),
  * one for the statistics (stats.c), one for each set of contended keys
  * (contended.c), and one for the room under policies (quota.c).  Keys are spread
@@ -64,7 +65,7 @@ dlock_lwlock_deadlock(void)
 LWLock *
 dlock_lwlock_partition(uint64 hash)
 {
-	return &locks[FIRST_PARTITION + (hash >> 20) % DLOCK_PARTITIONS].lock;
+	return &locks[FIRST_PARTITION + dlock_lwlock_partition_number(hash)].lock;
 }
 
 LWLock *

@@ -26,4 +26,11 @@ extern LWLock *dlock_lwlock_quota(void);
 extern LWLock *dlock_lwlock_tickets(void);
 extern LWLock *dlock_lwlock_contended(int set);
 
+/* The partition of a key. */
+static inline int
+dlock_lwlock_partition_number(uint64 hash)
+{
+	return (hash >> 20) % DLOCK_PARTITIONS;
+}
+
 #endif							/* DLOCK_LWLOCKS_H */

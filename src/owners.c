@@ -10,51 +10,32 @@
  *
  * A place counts from before it is added until it is gone for everybody: until the
  * transaction that deletes it has committed, or the one that added it has rolled
- * back.  Those that were there when the server started are counted by the first
- * pass of the reaper.  Until that is over (DlockDatabase.places_known) any owner may
- * have a place, and what is deleted is not subtracted, because it may not have been
- * counted.
+ * back (tally.c).  Those that were there when the server started are counted by the
+ * first pass of the reaper.  Until that is over (DlockDatabase.places_known) any
+ * owner may have a place, and what is deleted is not subtracted, because it may not
+ * have been counted.
  *
  * A count may be too high: that pass may count a place twice, and one that SQL
- * deletes stays counted.  That costs a lookup.  Nor would a
- * count that is too low do harm: the insertion checks, too (indexes.c).  But then a
- * request might have written something for nothing.
+ * deletes stays counted.  That costs a lookup.  Nor would a count that is too low do
+ * harm: the insertion checks, too (indexes.c).  But then a request might have written
+ * something for nothing.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/shmem.h"
-#include "utils/memutils.h"
 
 #include "database.h"
 #include "owners.h"
 #include "places.h"
 
-#define COUNTS			(1 << 16)
-#define KEEP_CHANGES	1024
+#define COUNTS	(1 << 16)
 
 static pg_atomic_uint32 *counts = NULL;
-
-/*
- * What the end of the transaction, or of a subtransaction, subtracts.  The memory
- * is kept for the next transaction: the end of one in which everything was rolled
- * back to a savepoint may pass us by (xact.c).
- */
-typedef struct PlaceChange
-{
-	pg_atomic_uint32 *count;
-	SubTransactionId subid;
-	bool		added;			/* or removed */
-} PlaceChange;
-
-static PlaceChange *changes = NULL;
-static int	nchanges = 0;
-static int	maxchanges = 0;
 
 Size
 dlock_owners_shmem_size(void)
@@ -116,74 +97,31 @@ dlock_owners_met(const DlockKey *key, int64 slot)
 		(void) pg_atomic_fetch_add_u32(count_of(key, slot), 1);
 }
 
-static void
-note(const DlockKey *key, int64 slot, bool added)
-{
-	if (nchanges == maxchanges)
-	{
-		int			newmax = Max(maxchanges * 2, 16);
-		Size		size = mul_size(newmax, sizeof(PlaceChange));
-
-		changes = changes == NULL ?
-			MemoryContextAllocHuge(TopMemoryContext, size) :
-			repalloc_huge(changes, size);
-		maxchanges = newmax;
-	}
-	changes[nchanges].count = count_of(key, slot);
-	changes[nchanges].subid = GetCurrentSubTransactionId();
-	changes[nchanges].added = added;
-	nchanges++;
-}
-
 /* We are about to add a place, under the partition lock. */
-void
+int
 dlock_owners_added(const DlockKey *key, int64 slot)
 {
 	if (slot < DLOCK_OWNED_SLOTS)
-		return;
-	note(key, slot, true);
+		return DLOCK_NO_OWNER;
 	(void) pg_atomic_fetch_add_u32(count_of(key, slot), 1);
+	return count_of(key, slot) - counts;
 }
 
 /* We are about to delete a place that we have locked. */
-void
+int
 dlock_owners_removed(const DlockKey *key, int64 slot)
 {
-	if (slot >= DLOCK_OWNED_SLOTS && is_known())
-		note(key, slot, false);
+	if (slot < DLOCK_OWNED_SLOTS || !is_known())
+		return DLOCK_NO_OWNER;
+	return count_of(key, slot) - counts;
 }
 
-static void
-subtract(int from, bool added)
-{
-	for (int i = from; i < nchanges; i++)
-		if (changes[i].added == added)
-			(void) pg_atomic_fetch_sub_u32(changes[i].count, 1);
-	nchanges = from;
-}
-
-/* Must not fail. */
+/* A place is gone for everybody.  Must not fail. */
 void
-dlock_owners_at_end(bool committed)
+dlock_owners_subtract(int owner)
 {
-	subtract(0, !committed);
-	if (maxchanges > KEEP_CHANGES)
-	{
-		pfree(changes);
-		changes = NULL;
-		maxchanges = 0;
-	}
-}
-
-void
-dlock_owners_at_abort_sub(SubTransactionId subid)
-{
-	int			first = nchanges;
-
-	/* those of this subtransaction and its children come last */
-	while (first > 0 && changes[first - 1].subid >= subid)
-		first--;
-	subtract(first, true);
+	if (owner != DLOCK_NO_OWNER)
+		(void) pg_atomic_fetch_sub_u32(&counts[owner], 1);
 }
 
 /*

@@ -253,14 +253,16 @@ dlock_places_guarded(Relation heap)
 	return fires_always(heap, MARKING_TRIGGER) && fires_always(heap, COUNTING_TRIGGER);
 }
 
-/* From now on there may be places that are not marked. */
+/* From now on there may be places that are neither marked nor counted. */
 void
 dlock_places_forget(void)
 {
 	DlockDatabase *db = dlock_database(MyDatabaseId);
 
-	if (db != NULL)
-		pg_atomic_write_u32(&db->places_known, DLOCK_PLACES_UNKNOWN);
+	if (db == NULL)
+		return;
+	pg_atomic_write_u32(&db->places_known, DLOCK_PLACES_UNKNOWN);
+	dlock_database_begin_epoch(db);
 }
 
 /* The reaper begins to read the table, which it has opened for writing. */

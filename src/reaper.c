@@ -204,7 +204,7 @@ notify_asked(DlockDatabase *db)
 static BlockNumber
 block_to_start(DlockProgress *progress, const DlockStore *store)
 {
-	Oid			file = store->heap->rd_rel->relfilenode;
+	Oid			file = dlock_store_file(store);
 
 	if (progress->file != file)
 		progress->next_block = 0;

@@ -3,9 +3,8 @@
  * shmem.c
  *	  Asks for the shared memory and the LWLocks of all modules.
  *
- * Each module keeps its own piece of shared memory to itself.  Nothing in it
- * is needed for correctness: after a crash all of it is empty, and the table
- * decides.
+ * Each module keeps its own piece of shared memory to itself.  Nothing in it has
+ * to outlive a crash: after one all of it is empty, and the table decides.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,6 +14,7 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 
+#include "census.h"
 #include "clock.h"
 #include "contended.h"
 #include "database.h"
@@ -45,6 +45,7 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(dlock_database_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_places_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_owners_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_census_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_queue_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_wait_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_desk_shmem_size()));
@@ -68,6 +69,7 @@ startup(void)
 	dlock_database_shmem_init();
 	dlock_places_shmem_init();
 	dlock_owners_shmem_init();
+	dlock_census_shmem_init();
 	dlock_queue_shmem_init();
 	dlock_wait_shmem_init();
 	dlock_desk_shmem_init();

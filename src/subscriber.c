@@ -36,6 +36,7 @@
 #include "row.h"
 #include "shard.h"
 #include "subscriber.h"
+#include "tally.h"
 
 PG_FUNCTION_INFO_V1(dlock_refuse_replication);
 
@@ -127,6 +128,7 @@ dlock_refuse_replication(PG_FUNCTION_ARGS)
 				 errdetail("The locks of one server mean nothing on another."),
 				 errhint("Publish the tables or the schemas that you need by name, without schema \"dlock\".")));
 
+	dlock_tally_by_sql();
 	is_after = TRIGGER_FIRED_AFTER(data->tg_event);
 	if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
 		note_row(data->tg_trigtuple, is_after);

@@ -29,6 +29,7 @@
 #include "lwlocks.h"
 #include "owners.h"
 #include "places.h"
+#include "tally.h"
 #include "write.h"
 
 /*
@@ -145,7 +146,7 @@ dlock_write_end_insert(DlockInsertion *insertion, const DlockGrant *grant,
 	bool		is_only;
 
 	dlock_row_stamp(tuple, insertion->slot, grant);
-	dlock_owners_added(key, insertion->slot);
+	dlock_tally_added(key, insertion->slot);
 	heap_insert(store->heap, tuple, GetCurrentCommandId(true), 0, NULL);
 	is_only = dlock_indexes_insert(&insertion->indexes, store, tuple, false,
 								   insertion->checks);
@@ -238,17 +239,34 @@ dlock_write_free(const DlockStore *store, const DlockKey *key, DlockRow *row,
 			dlock_row_form_freed(store->heap, key, row->tuple, now, cools_until));
 }
 
-void
-dlock_write_remove(const DlockStore *store, const DlockKey *key, DlockRow *row)
+static void
+delete(const DlockStore *store, DlockRow *row)
 {
 	TM_FailureData tmfd;
 	TM_Result	result;
 
-	dlock_owners_removed(key, dlock_row_slot(row->tuple));
 	result = dlock_heap_delete(store->heap, &row->tid,
 							   GetCurrentCommandId(true), &tmfd);
 	if (result != TM_Ok)
 		elog(ERROR, "unexpected result %d from deleting a locked row of \"dlock.locks\"",
 			 (int) result);
 	CommandCounterIncrement();
+}
+
+void
+dlock_write_remove(const DlockStore *store, const DlockKey *key, DlockRow *row)
+{
+	int64		slot = dlock_row_slot(row->tuple);
+
+	if (slot != DLOCK_HEAD)
+		dlock_tally_removed(key, slot, dlock_store_file(store));
+	delete(store, row);
+}
+
+/* Remove a place that was added in vain: its slot has another row. */
+void
+dlock_write_take_back(const DlockStore *store, const DlockKey *key, DlockRow *row)
+{
+	dlock_tally_taken_back(key, dlock_row_slot(row->tuple));
+	delete(store, row);
 }

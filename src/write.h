@@ -44,5 +44,7 @@ extern void dlock_write_free(const DlockStore *store, const DlockKey *key,
 							 DlockRow *row, int64 now, int64 cools_until);
 extern void dlock_write_remove(const DlockStore *store, const DlockKey *key,
 							   DlockRow *row);
+extern void dlock_write_take_back(const DlockStore *store, const DlockKey *key,
+								  DlockRow *row);
 
 #endif							/* DLOCK_WRITE_H */

@@ -41,11 +41,11 @@
 #include "ends.h"
 #include "guc.h"
 #include "known.h"
-#include "owners.h"
 #include "queue.h"
 #include "session.h"
 #include "standby.h"
 #include "stats.h"
+#include "tally.h"
 #include "xact.h"
 
 /* of the current transaction */
@@ -288,7 +288,9 @@ at_end(bool committed)
 		count_changes();
 	else
 		dlock_known_forget();
-	dlock_owners_at_end(committed);
+
+	/* before the waiters are woken, which look for room */
+	dlock_tally_at_end(committed);
 	if (xact.has_tickets)
 		dlock_drafts_at_end(committed);
 	wake_waiters(0, !committed);
@@ -350,7 +352,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 	dlock_known_forget();
-	dlock_owners_at_abort_sub(mySubid);
+	dlock_tally_at_abort_sub(mySubid);
 	dlock_ends_at_abort_sub(mySubid);
 
 	/* the changes of this subtransaction and its children come last */
