@@ -68,6 +68,9 @@ my %name = (
 	semaphore_100 => 'dlock, semaphore of 200, 100 others',
 	semaphore_last => 'dlock, semaphore of 101, 100 others',
 	handles => 'libdlock, a handle for each thread',
+	calls => 'libdlock, one thread with an event loop',
+	redis_aof_threads => 'Redis, fsync always, a thread for each connection',
+	redis_threads => 'Redis, a thread for each connection',
 	connections => 'a connection for each client, prepared statements',
 	ten => 'dlock, ten acquires in one statement',
 	ten_all => 'dlock, `dlock_acquire_all` of ten keys');
@@ -228,13 +231,19 @@ sub table_tickets
 		[ 'session', 2, 'a session that waits' ]);
 
 	return unless $data->clients('tickets');
+	my ($kb, $waiting, $session_kb) = map { $data->fact($_) } qw(tickets_kb tickets_waiting session_kb);
+	my %memory = (
+		keys => $waiting ? number($kb * 1024 / $waiting) . ' bytes' : '-',
+		session => defined $session_kb ? number($session_kb) . ' kB' : '-');
+
+	$memory{queue} = $memory{keys};
 	return [
-		[ 'release to grant', 'median', '99%', 'grants/s', 'connections' ],
+		[ 'release to grant', 'median', '99%', 'grants/s', 'connections', 'server memory for each' ],
 		map {
 			my ($label, $n, $text) = @$_;
 			my $get = sub { $data->get('tickets', $label, $n, $_[0]) };
 
-			[ $text, us($get->('p50_us')), us($get->('p99_us')), number($get->('rate')), $label eq 'session' ? 'one each' : 'two' ]
+			[ $text, us($get->('p50_us')), us($get->('p99_us')), number($get->('rate')), $label eq 'session' ? 'one each' : 'two', $memory{$label} ]
 		} @rows
 	];
 }
@@ -499,11 +508,11 @@ my @tables = (
 	[ 'handover', 'Handover to a waiter', \&table_handover ],
 	[
 		'threads-durable', 'Threads of one process on one handle of libdlock, durable',
-		sub { table_matrix('threads_durable', 'cycles/s', qw(dlock handles connections redis_aof)) }
+		sub { table_matrix('threads_durable', 'cycles/s', qw(dlock calls handles connections redis_aof redis_aof_threads)) }
 	],
 	[
 		'threads-async', 'Threads of one process on one handle of libdlock, not durable',
-		sub { table_matrix('threads_async', 'cycles/s', qw(dlock handles connections redis)) }
+		sub { table_matrix('threads_async', 'cycles/s', qw(dlock calls handles connections redis redis_threads)) }
 	],
 	[ 'tickets', 'From a release to the next grant', \&table_tickets ],
 	[ 'batch', 'Many keys at a time', \&table_batch ],

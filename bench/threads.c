@@ -5,10 +5,11 @@
  *	  by ticket.
  *
  *	  threads --target CONNINFO --clients N --seconds S [--work cycles|calls|tickets|queue]
- *			  [--handles] [--keys N] [--seed N]
+ *			  [--handles|--redis] [--keys N] [--seed N]
  *
  *	  cycles	each of N threads acquires and releases one key after another; with
- *				--handles each has a handle, and so connections, of its own
+ *				--handles each has a handle, and so connections, of its own; with
+ *				--redis each has a connection to Redis, and waits for each answer
  *	  calls		one thread has N such calls under way
  *	  tickets	N requests wait for N keys, which are all released at once; how long it
  *				takes from there until each has its lock
@@ -20,6 +21,7 @@
  *-------------------------------------------------------------------------
  */
 #include <getopt.h>
+#include <hiredis/hiredis.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -40,6 +42,7 @@ typedef struct Worker
 {
 	pthread_t	thread;
 	dlock_handle *handle;
+	redisContext *redis;		/* instead of the handle */
 	unsigned int seed;
 	uint64_t	cycles;
 	uint64_t	errors;
@@ -55,6 +58,9 @@ static double seconds = 1;
 static int	keys = 100000;
 static unsigned int seed = 1;
 static bool own_handles = false;
+static bool is_redis = false;
+
+static char redis_script[41];	/* the name that Redis gives it */
 
 static volatile bool measuring = false;
 static volatile bool stopping = false;
@@ -135,36 +141,93 @@ gather(Worker *worker, uint64_t *least)
 	return worker->cycles;
 }
 
+static void
+worker_failed(Worker *worker, const char *why)
+{
+	if (worker->errors++ < 3)
+		fprintf(stderr, "threads: %s\n", why);
+}
+
+/* False: the key was busy, or something went wrong. */
+static bool
+cycle_of_dlock(Worker *worker, const char *key)
+{
+	dlock_options options;
+	dlock_lock *lock;
+	dlock_error err;
+	dlock_status status;
+
+	dlock_options_init(&options);
+	options.ttl_ms = 60000;
+	status = dlock_acquire(worker->handle, key, &options, &lock, &err);
+	if (status == DLOCK_OK)
+	{
+		status = dlock_release(lock, -1, &err);
+		dlock_free(lock);
+	}
+	if (status != DLOCK_OK && status != DLOCK_BUSY)
+		worker_failed(worker, err.message);
+	return status == DLOCK_OK;
+}
+
+/* As load_redis.c does it, by a thread that waits for each answer. */
+static bool
+cycle_of_redis(Worker *worker, const char *key)
+{
+	redisReply *taken;
+	redisReply *released = NULL;
+	char		owner[40];
+	bool		done = false;
+
+	snprintf(owner, sizeof(owner), "%016llx%08x", (unsigned long long) (uintptr_t) worker,
+			 (unsigned int) rand_r(&worker->seed));
+	taken = redisCommand(worker->redis, "SET %s %s NX PX 60000", key, owner);
+	if (taken != NULL && taken->type == REDIS_REPLY_STATUS)
+		released = redisCommand(worker->redis, "EVALSHA %s 1 %s %s", redis_script, key, owner);
+	if (released != NULL && released->type == REDIS_REPLY_INTEGER && released->integer == 1)
+		done = true;
+	else if (taken == NULL || taken->type != REDIS_REPLY_NIL)
+		worker_failed(worker, worker->redis->err ? worker->redis->errstr : "Redis did not release the key");
+	freeReplyObject(taken);
+	freeReplyObject(released);
+	return done;
+}
+
+static redisContext *
+open_redis(void)
+{
+	char		host[64];
+	int			port;
+	redisContext *redis;
+	redisReply *reply;
+
+	if (sscanf(target, "%63[^:]:%d", host, &port) != 2)
+		die("--target is not host:port");
+	redis = redisConnect(host, port);
+	if (redis == NULL || redis->err)
+		die("could not connect to Redis");
+	reply = redisCommand(redis, "SCRIPT LOAD %s", "if redis.call('get', KEYS[1]) == ARGV[1] then"
+						 " return redis.call('del', KEYS[1]) else return 0 end");
+	if (reply == NULL || reply->type != REDIS_REPLY_STRING)
+		die("Redis did not accept a script");
+	snprintf(redis_script, sizeof(redis_script), "%s", reply->str);
+	freeReplyObject(reply);
+	return redis;
+}
+
 static void *
 worker_main(void *arg)
 {
 	Worker	   *worker = arg;
-	dlock_options options;
 
-	dlock_options_init(&options);
-	options.ttl_ms = 60000;
 	while (!stopping)
 	{
 		char		key[32];
-		dlock_lock *lock;
-		dlock_error err;
 		double		start = now();
 
 		snprintf(key, sizeof(key), "lock:%u", (unsigned int) rand_r(&worker->seed) % (unsigned int) keys);
-		switch (dlock_acquire(worker->handle, key, &options, &lock, &err))
-		{
-			case DLOCK_OK:
-				if (dlock_release(lock, -1, &err) != DLOCK_OK && worker->errors++ < 3)
-					fprintf(stderr, "threads: %s\n", err.message);
-				dlock_free(lock);
-				break;
-			case DLOCK_BUSY:
-				continue;
-			default:
-				if (worker->errors++ < 3)
-					fprintf(stderr, "threads: %s\n", err.message);
-				continue;
-		}
+		if (!(is_redis ? cycle_of_redis(worker, key) : cycle_of_dlock(worker, key)))
+			continue;
 		if (measuring)
 		{
 			worker->cycles++;
@@ -185,7 +248,7 @@ static double
 cycles(uint64_t *done, uint64_t *least, uint64_t *errors)
 {
 	Worker	   *workers = calloc((size_t) clients, sizeof(Worker));
-	dlock_handle *shared = own_handles ? NULL : open_handle();
+	dlock_handle *shared = own_handles || is_redis ? NULL : open_handle();
 	double		before;
 
 	if (workers == NULL)
@@ -193,6 +256,7 @@ cycles(uint64_t *done, uint64_t *least, uint64_t *errors)
 	for (int i = 0; i < clients; i++)
 	{
 		workers[i].handle = own_handles ? open_handle() : shared;
+		workers[i].redis = is_redis ? open_redis() : NULL;
 		workers[i].seed = seed * 1000 + (unsigned int) i;
 		if (pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]) != 0)
 			die("could not start a thread");
@@ -212,6 +276,8 @@ cycles(uint64_t *done, uint64_t *least, uint64_t *errors)
 		*errors += workers[i].errors;
 		if (own_handles)
 			dlock_close(workers[i].handle);
+		if (is_redis)
+			redisFree(workers[i].redis);
 	}
 	dlock_close(shared);
 	free(workers);
@@ -490,7 +556,7 @@ main(int argc, char **argv)
 		{"target", required_argument, NULL, 't'}, {"clients", required_argument, NULL, 'c'},
 		{"seconds", required_argument, NULL, 's'}, {"work", required_argument, NULL, 'w'},
 		{"keys", required_argument, NULL, 'k'}, {"seed", required_argument, NULL, 'r'},
-		{"handles", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}
+		{"handles", no_argument, NULL, 'h'}, {"redis", no_argument, NULL, 'd'}, {NULL, 0, NULL, 0}
 	};
 	uint64_t	done = 0;
 	uint64_t	least = 0;
@@ -523,6 +589,9 @@ main(int argc, char **argv)
 				break;
 			case 'h':
 				own_handles = true;
+				break;
+			case 'd':
+				is_redis = true;
 				break;
 			default:
 				return 2;

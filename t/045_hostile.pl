@@ -336,6 +336,8 @@ is(join(' ', grep { !$calls{ $named{$_} // $_ } } grep { !$local{$_} } @exported
 	$after->(0, 'release', 'a', $version);
 	$after->(0, 'exec', 'a', '--', 'true');
 	is(reached($node, $start), '', 'none is reached');
+	$after->(64, 'shard', 'list');
+	is($leaves->('SHOW search_path'), 'public, pg_catalog', 'and what is refused behind a pooler changes nothing there');
 }
 
 # A connection of its own gets a search_path of its own, one of a pooler keeps

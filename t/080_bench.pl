@@ -112,13 +112,16 @@ fact('wait', @$_) foreach [ waiter_kb_dlock => 1500 ], [ waiter_kb_advisory => 1
 foreach my $n (1, 64)
 {
 	result('threads', 'threads_durable', $_->[0], $n, $_->[1])
-	  foreach [ dlock => 10_000 ], [ handles => 2000 ], [ connections => 2500 ], [ redis_aof => 8000 ];
+	  foreach [ dlock => 10_000 ], [ calls => 20_000 ], [ handles => 2000 ], [ connections => 2500 ], [ redis_aof => 8000 ],
+	  [ redis_aof_threads => 5000 ];
 	result('threads', 'threads_async', $_->[0], $n, $_->[1])
 	  foreach [ dlock => 20_000 ], [ handles => 4000 ], [ connections => 5000 ], [ redis => 40_000 ];
 }
 result('threads', 'tickets', 'keys', 10_000, 9000, p50_us => 400, p99_us => 900);
 result('threads', 'tickets', 'queue', 1000, 1000, p50_us => 700, p99_us => 1500);
 result('threads', 'tickets', 'session', 2, 2000, p50_us => 350, p99_us => 800);
+result('threads', 'threads_durable', 'calls', 1000, 50_000);
+fact('threads', @$_) foreach [ tickets_kb => 20_000 ], [ tickets_waiting => 10_000 ], [ session_kb => 1500 ];
 result('batch', 'batch', 'dlock_one', 1, 1000, acquire_us => 500);
 result('batch', 'batch', 'dlock_batch', 1, 20_000, acquire_us => 20_000);
 result('batch', 'batch', 'redis_aof_pipe', 1, 40_000, acquire_us => 10_000);
@@ -204,8 +207,11 @@ like($out, qr/^Redis, fsync always, pipeline of 16 +20,000 \(0\.25x\)/m, 'a pipe
 like($out, qr/differ by 30 % of their median/, 'the spread of the rounds');
 like($out, qr/Errors: 0\. Locks left behind: 0\. The busiest load generator took 25 % of one core/, 'checks');
 like($out, qr/^an exclusive lock of dlock, with keys of its own +1,600 \(0\.50x\)$/m, 'readers beside an exclusive lock');
-like($out, qr/^libdlock, a handle for each thread +2,000 \(5\.00x\) +2,000 \(5\.00x\)$/m, 'threads of one process');
-like($out, qr/^1,000 tickets on one key +700 us +1,500 us +1,000 +two$/m, 'tickets');
+like($out, qr/^libdlock, a handle for each thread +2,000 \(5\.00x\) +2,000 \(5\.00x\) +-$/m, 'threads of one process');
+like($out, qr/^libdlock, one thread with an event loop +20,000 \(0\.50x\) +20,000 \(0\.50x\) +50,000 \(.*\)$/m, 'one thread');
+like($out, qr/^Redis, fsync always, a thread for each connection +5,000 \(2\.00x\)/m, 'threads beside threads');
+like($out, qr/^1,000 tickets on one key +700 us +1,500 us +1,000 +two +2,048 bytes$/m, 'tickets');
+like($out, qr/^a session that waits +350 us .* 1,500 kB$/m, 'and their memory');
 like($out, qr/^dlock, dlock_acquire_all +9,000 +1,200 us +1\.20x$/m, 'ten keys or none');
 like($out, qr/^dlock +1,600 +9,000 us +900 us +30 ms +150 +300 +0$/m, 'subsets: the last client, and the mean');
 like($out, qr/^dlock, a semaphore +1,000 +50 +0\.05$/m, 'a semaphore under an old snapshot');

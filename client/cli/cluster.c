@@ -106,16 +106,19 @@ server_get(Server *server, const char *sql, const char *one, const char *two)
 /*
  * A statement must not depend on the search_path of the database, and no timeout
  * of it must end a wait.  What is written must be as durable as a grant.
+ *
+ * Nothing is set if the process is not the one that libpq knows: then it belongs to a
+ * pooler, whose next client would have the settings.
  */
 static const char prepare[] =
-"SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),"
+"SELECT CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) $1::pg_catalog.int4 THEN pg_catalog.concat("
+"pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),"
 " pg_catalog.set_config('statement_timeout', '0', false),"
 " pg_catalog.set_config('lock_timeout', '0', false),"
 " pg_catalog.set_config('idle_session_timeout', '0', false),"
 " pg_catalog.set_config('client_min_messages', 'warning', false),"
 " CASE WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'remote_apply'::pg_catalog.text"
-" THEN pg_catalog.set_config('synchronous_commit', 'on', false) END,"
-" pg_catalog.pg_backend_pid()";
+" THEN pg_catalog.set_config('synchronous_commit', 'on', false) END) END";
 
 /* Without a name, that of the database. */
 void
@@ -127,7 +130,8 @@ server_open(Server *server, const char *kind, const char *name, const char *conn
 	char		seconds[16];
 	const char *values[] = {conninfo, "dlock shard", seconds, "UTF8", options->user, NULL};
 	bool		is_router = strcmp(kind, "router") == 0;
-	PGresult   *result;
+	char		pid[16];
+	char	   *set;
 
 	memset(server, 0, sizeof(*server));
 	server->kind = kind;
@@ -148,14 +152,15 @@ server_open(Server *server, const char *kind, const char *name, const char *conn
 	PQsetNoticeReceiver(server->pg, hear_notice, server);
 
 	server->schema = copy_string("");
-	result = server_ask(server, prepare, NULL, NULL);
-	if (atoi(PQgetvalue(result, 0, 6)) != PQbackendPID(server->pg))
+	snprintf(pid, sizeof(pid), "%d", PQbackendPID(server->pg));
+	set = server_get(server, prepare, pid, NULL);
+	if (set[0] == '\0')
 	{
 		error("%s \"%s\" is reached through a pooler", kind, server->name);
 		hint("Moving shards needs direct connections.");
 		exit(EXIT_USAGE);
 	}
-	PQclear(result);
+	free(set);
 
 	free(server->schema);
 	server->schema = server_get(server,
