@@ -171,12 +171,13 @@ pilot_main(void *arg)
 		if (!handle->main.driven &&
 			(handle->main.nair > 0 || handle->queue.first != NULL))
 		{
-			idle_until = dlock_flight_drive(handle, &handle->main, look_at);
+			idle_until = dlock_flight_drive(handle, &handle->main, NULL, look_at);
 			if (idle_until == 0)
 				continue;
 		}
 		if (async->under_way == NULL)
 			idle_until = DLOCK_NEVER;
+		dlock_flight_hand_over(handle, &handle->main);
 		dlock_cond_wait(&async->wake, &handle->mutex, dlock_min(idle_until, look_at));
 	}
 	pthread_mutex_unlock(&handle->mutex);

@@ -419,7 +419,7 @@ dlock_conn_take(DlockConn *conn)
 	else
 	{
 		dlock_conn_result_error(conn, result);
-		conn->retry = conn->retry || dlock_prepared_is_lost(conn);
+		conn->retry = conn->retry || dlock_prepared_is_lost(conn, result);
 	}
 	PQclear(result);
 	if (conn->retry)

@@ -105,13 +105,14 @@ take_landed(DlockFlight *flight)
 
 /* The connection is ready: send what is queued. */
 static void
-launch(dlock_handle *handle, DlockFlight *flight)
+launch(dlock_handle *handle, DlockFlight *flight, const DlockCall *own)
 {
 	DlockWaker *landed;
 	int64_t		until = 0;
 
 	flight->sent_at = dlock_now();
-	dlock_queue_board(&handle->queue, flight, dlock_flight_is_second(handle, flight), flight->sent_at);
+	dlock_queue_board(&handle->queue, flight,
+					  dlock_flight_is_second(handle, flight) ? own : NULL, flight->sent_at);
 	if (flight->nair == 0)
 		return;
 	for (int i = 0; i < flight->nair; i++)
@@ -141,7 +142,8 @@ launch(dlock_handle *handle, DlockFlight *flight)
 
 /* Nothing is under way: connect, or send what is queued. */
 static int64_t
-start(dlock_handle *handle, DlockFlight *flight, int64_t now, int64_t until)
+start(dlock_handle *handle, DlockFlight *flight, const DlockCall *own, int64_t now,
+	  int64_t until)
 {
 	int64_t		ready_at = dlock_queue_next_ready(&handle->queue);
 	bool		is_main = !dlock_flight_is_second(handle, flight);
@@ -166,7 +168,7 @@ start(dlock_handle *handle, DlockFlight *flight, int64_t now, int64_t until)
 		}
 	}
 	if (dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
-		launch(handle, flight);
+		launch(handle, flight, own);
 	else if (dlock_conn_state(flight->conn) == DLOCK_CONN_CLOSED)
 	{
 		if (flight->retry_at > now)
@@ -212,10 +214,10 @@ dlock_flight_to_drive(dlock_handle *handle, const DlockCall *call)
 		return call->flight->driven ? NULL : call->flight;
 	if (!handle->main.driven)
 		return &handle->main;
-	if (second->driven || second->nair > 0)
+	if (second->driven)
 		return NULL;
 	if (second->conn != NULL)
-		return second;			/* it connects */
+		return second;			/* it is in the air, or connects */
 	if (!are_enough_queued(handle) ||
 		handle->nspare + 1 >= handle->max_connections - DLOCK_MIN_CONNECTIONS)
 		return NULL;
@@ -224,18 +226,19 @@ dlock_flight_to_drive(dlock_handle *handle, const DlockCall *call)
 }
 
 /*
- * Do what can be done, until then at most, as the only one that does.  Returns
- * 0, or when there will be something to do.
+ * Do what can be done, until then at most, as the only one that does, and as the
+ * owner of that call.  Returns 0, or when there will be something to do.
  */
 int64_t
-dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, int64_t until)
+dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, const DlockCall *own,
+				   int64_t until)
 {
 	int64_t		now = dlock_now();
 	int64_t		idle_until = 0;
 
 	flight->driven = true;
 	if (flight->nair == 0)
-		idle_until = start(handle, flight, now, until);
+		idle_until = start(handle, flight, own, now, until);
 	if (flight->nair > 0)
 	{
 		int64_t		patience = flight->sent_at + dlock_probe_ms(handle->timeout_ms);
@@ -264,7 +267,7 @@ dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, int64_t until)
 		dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
 	{
 		if (may_launch(handle, flight))
-			launch(handle, flight);
+			launch(handle, flight, own);
 		if (flight->nair == 0 && flight->is_knock)
 			dlock_flight_drop_conn(handle, flight); /* all that wait would
 													 * need one */

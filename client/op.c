@@ -565,14 +565,14 @@ dlock_op_run(DlockOp *op, dlock_error *err)
 			continue;
 		}
 		/* those whose flight we have launched wait for us no longer */
-		dlock_flight_hand_over(handle);
+		dlock_flight_hand_over(handle, NULL);
 		dlock_waker_prepare(&op->waker, NULL);
 		until = dlock_op_due(op);
 		pthread_mutex_unlock(&handle->mutex);
 		dlock_waker_sleep(&op->waker, DLOCK_WOKEN_LOOK, until);
 		pthread_mutex_lock(&handle->mutex);
 	}
-	dlock_flight_hand_over(handle);
+	dlock_flight_hand_over(handle, NULL);
 	pthread_mutex_unlock(&handle->mutex);
 	dlock_error_copy(err, &op->error);
 	return op->status;

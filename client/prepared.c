@@ -12,11 +12,14 @@
  * Behind a pooler nothing is prepared, because the next statement may go to
  * another server process.  A pooler that could not be recognized (connect.c) shows
  * when a process does not know the statement (26000).  Nothing has been executed
- * then, and from then on the text of each statement is sent.
+ * then, and from then on the text of each statement is sent.  The name of a statement
+ * is a hash of its text, so that a process which knows it from another client of the
+ * pooler executes the same.
  *
  * If what a plan depends on changes, because the extension is updated or created
  * again, the server makes a new plan from the text, in which no name depends on the
- * search_path (sql.c).
+ * search_path (sql.c).  It refuses to do so if the type of a result changes.  Then a
+ * new connection prepares it again.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,12 +35,13 @@
 typedef struct DlockPrepared
 {
 	char	   *sql;			/* as in sql.c; NULL: free */
-	char		name[16];		/* on the server; empty: it is not there */
+	char		name[32];		/* on the server; empty: it is not there */
 } DlockPrepared;
 
 typedef struct DlockPrepareds
 {
 	DlockPrepared list[DLOCK_MAX_PREPARED];
+	int			oldest;			/* the first to be given up for another */
 
 	/* the one that is being prepared, or NULL, and what it will be sent with */
 	DlockPrepared *coming;
@@ -80,27 +84,41 @@ send_text(DlockConn *conn, const char *sql, int nparams, const char *const *para
 }
 
 /*
- * Have we sent it before?  If not, it is noted, if there is room and memory: then
- * the next one will be prepared.
+ * Have we sent it before?  If not, it is noted, if there is memory: then the next one
+ * will be prepared.  What is prepared stays so; what came only once makes room.
  */
 static DlockPrepared *
 find_or_note(DlockConn *conn, const char *sql)
 {
-	if (conn->prepareds == NULL)
-		conn->prepareds = calloc(1, sizeof(DlockPrepareds));
-	for (int i = 0; conn->prepareds != NULL && i < DLOCK_MAX_PREPARED; i++)
-	{
-		DlockPrepared *this = &conn->prepareds->list[i];
+	DlockPrepareds *prepareds = conn->prepareds;
+	DlockPrepared *this;
 
-		if (this->sql == NULL)
-		{
-			this->sql = dlock_strdup(sql);
-			return NULL;
-		}
-		if (strcmp(this->sql, sql) == 0)
-			return this;
+	if (prepareds == NULL)
+		prepareds = conn->prepareds = calloc(1, sizeof(DlockPrepareds));
+	if (prepareds == NULL)
+		return NULL;
+	for (int i = 0; i < DLOCK_MAX_PREPARED; i++)
+		if (prepareds->list[i].sql != NULL && strcmp(prepareds->list[i].sql, sql) == 0)
+			return &prepareds->list[i];
+	this = &prepareds->list[prepareds->oldest];
+	prepareds->oldest = (prepareds->oldest + 1) % DLOCK_MAX_PREPARED;
+	if (this->name[0] == '\0')
+	{
+		free(this->sql);
+		this->sql = dlock_strdup(sql);
 	}
 	return NULL;
+}
+
+/* FNV-1a, 64 bits. */
+static uint64_t
+hash_of(const char *text)
+{
+	uint64_t	hash = UINT64_C(14695981039346656037);
+
+	for (; *text != '\0'; text++)
+		hash = (hash ^ (unsigned char) *text) * UINT64_C(1099511628211);
+	return hash;
 }
 
 static void
@@ -139,7 +157,7 @@ prepare(DlockConn *conn, DlockPrepared *this, int nparams, const char *const *pa
 
 	if (text != NULL && keep_params(conn, nparams, params))
 	{
-		snprintf(this->name, sizeof(this->name), "dlock_%d", (int) (this - prepareds->list));
+		snprintf(this->name, sizeof(this->name), "dlock_%016llx", (unsigned long long) hash_of(text));
 		prepareds->coming = this;
 		sent = PQsendPrepare(conn->pg, this->name, text, 0, NULL);
 	}
@@ -172,6 +190,16 @@ dlock_prepared_is_coming(const DlockConn *conn)
 	return conn->prepareds != NULL && conn->prepareds->coming != NULL;
 }
 
+/* Is it there now?  Another client of a pooler may have prepared it before. */
+static bool
+is_prepared(const PGresult *result)
+{
+	const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+	return PQresultStatus(result) == PGRES_COMMAND_OK ||
+		(code != NULL && strcmp(code, "42P05") == 0);
+}
+
 /* If it could not be prepared, the text is sent, and tells why. */
 bool
 dlock_prepared_came(DlockConn *conn)
@@ -182,7 +210,7 @@ dlock_prepared_came(DlockConn *conn)
 	bool		sent;
 
 	prepareds->coming = NULL;
-	if (PQresultStatus(conn->result) == PGRES_COMMAND_OK)
+	if (is_prepared(conn->result))
 		sent = PQsendQueryPrepared(conn->pg, this->name, prepareds->nparams, params, NULL, NULL, 0);
 	else
 	{
@@ -196,16 +224,23 @@ dlock_prepared_came(DlockConn *conn)
 }
 
 /*
- * Has the statement failed because the server has forgotten it?  Then a new
- * connection sends its text.
+ * Has the statement failed because the server has forgotten it, or does not want to
+ * execute it any more?  Then a new connection sends its text.
  */
 bool
-dlock_prepared_is_lost(DlockConn *conn)
+dlock_prepared_is_lost(DlockConn *conn, const PGresult *result)
 {
-	if (conn->prepareds == NULL || strcmp(conn->error.sqlstate, "26000") != 0)
+	const char *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
+
+	if (conn->prepareds == NULL)
 		return false;
-	__atomic_store_n(&conn->target->by_text, true, __ATOMIC_RELAXED);
-	return true;
+	if (strcmp(conn->error.sqlstate, "26000") == 0)
+	{
+		__atomic_store_n(&conn->target->by_text, true, __ATOMIC_RELAXED);
+		return true;
+	}
+	return strcmp(conn->error.sqlstate, "0A000") == 0 && function != NULL &&
+		strcmp(function, "RevalidateCachedQuery") == 0;
 }
 
 /* The connection is closed. */

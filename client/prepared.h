@@ -8,6 +8,8 @@
 #ifndef DLOCK_PREPARED_H
 #define DLOCK_PREPARED_H
 
+#include <libpq-fe.h>
+
 #include "conn.h"
 
 /* False: it could not be sent. */
@@ -18,7 +20,7 @@ extern bool dlock_prepared_send(DlockConn *conn, const char *sql, int nparams,
 extern bool dlock_prepared_is_coming(const DlockConn *conn);
 extern bool dlock_prepared_came(DlockConn *conn);
 
-extern bool dlock_prepared_is_lost(DlockConn *conn);
+extern bool dlock_prepared_is_lost(DlockConn *conn, const PGresult *result);
 extern void dlock_prepared_forget(DlockConn *conn);
 
 #endif							/* DLOCK_PREPARED_H */

@@ -145,11 +145,22 @@ size_of(const DlockCall *call)
 }
 
 /*
- * Take those that go together out of the queue; only those for which a thread waits,
- * if there may be no other to drive the flight.
+ * Is its owner a thread that sleeps?  One that is awake drives another flight, and
+ * would not notice that this one has answered its call.
+ */
+static bool
+is_asleep(const DlockCall *call)
+{
+	return call->waker != NULL && call->waker->list == NULL;
+}
+
+/*
+ * Take those that go together out of the queue.  If "own" is given, the flight is
+ * driven by the owner of that call, and carries nothing else but the calls of threads
+ * that sleep: one of them can drive it later.
  */
 void
-dlock_queue_board(DlockQueue *queue, DlockFlight *flight, bool only_threads, int64_t now)
+dlock_queue_board(DlockQueue *queue, DlockFlight *flight, const DlockCall *own, int64_t now)
 {
 	DlockCall  *before = NULL;
 	DlockCall  *next;
@@ -165,7 +176,7 @@ dlock_queue_board(DlockQueue *queue, DlockFlight *flight, bool only_threads, int
 
 		next = call->next;
 		if (call->ready_at > now || (alone && flight->nair > 0) ||
-			(only_threads && call->waker != NULL && call->waker->list != NULL))
+			(own != NULL && call != own && !is_asleep(call)))
 		{
 			before = call;
 			continue;

@@ -56,16 +56,19 @@ drop_if_deserted(dlock_handle *handle, DlockFlight *flight)
 	}
 }
 
-/* Other threads have to drive, if there is anything to do. */
+/*
+ * Other threads have to drive, if there is anything to do.  The caller sees to one
+ * flight itself, or to none.
+ */
 void
-dlock_flight_hand_over(dlock_handle *handle)
+dlock_flight_hand_over(dlock_handle *handle, const DlockFlight *own)
 {
 	/* what nobody waits for is not opened */
 	if (handle->queue.first == NULL && handle->main.nair == 0)
 		drop_if_deserted(handle, &handle->second);
-	if (!handle->second.driven)
+	if (own != &handle->second && !handle->second.driven)
 		(void) wake_passenger(&handle->second);
-	if (handle->main.driven || wake_passenger(&handle->main))
+	if (own == &handle->main || handle->main.driven || wake_passenger(&handle->main))
 		return;
 	for (DlockCall *call = handle->queue.first; call != NULL; call = call->next)
 		if (wake_driver(call->waker))
@@ -141,9 +144,15 @@ wait_for(dlock_handle *handle, DlockCall *call)
 			dlock_flight_leave(handle, call);
 			break;
 		}
+
+		/*
+		 * we may have driven the other one, for an earlier call or for this
+		 * one
+		 */
+		dlock_flight_hand_over(handle, flight);
 		if (flight != NULL)
 		{
-			int64_t		idle_until = dlock_flight_drive(handle, flight, until);
+			int64_t		idle_until = dlock_flight_drive(handle, flight, call, until);
 
 			if (idle_until == 0)
 				continue;
@@ -190,6 +199,6 @@ dlock_flight_call(dlock_handle *handle, DlockCall *call)
 	dlock_flight_add(handle, call);
 	if (!wait_for(handle, call))
 		return;
-	dlock_flight_hand_over(handle);
+	dlock_flight_hand_over(handle, NULL);
 	pthread_mutex_unlock(&handle->mutex);
 }

@@ -12,12 +12,14 @@
  * to nobody, or to whoever sleeps at that address now, so all who sleep look again
  * when they wake up.
  *
- * Other systems have the same here, made of condition variables.
+ * Other systems have the same here, made of condition variables.  So have those with
+ * 32 bits, where the kernel's idea of a time is not always the library's.
  *
  *-------------------------------------------------------------------------
  */
-#if defined(__linux__) && !defined(DLOCK_NO_FUTEX)
 #include <limits.h>
+
+#if defined(__linux__) && ULONG_MAX > 0xffffffff && !defined(DLOCK_NO_FUTEX)
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -66,13 +68,21 @@ static Room rooms[ROOMS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void
-make_rooms(void)
+init_rooms(void)
 {
 	for (int i = 0; i < ROOMS; i++)
 	{
 		pthread_mutex_init(&rooms[i].mutex, NULL);
 		dlock_cond_init(&rooms[i].cond);
 	}
+}
+
+/* A child has none of the threads that were in them, or held a mutex. */
+static void
+make_rooms(void)
+{
+	init_rooms();
+	pthread_atfork(NULL, NULL, init_rooms);
 }
 
 static Room *

@@ -401,20 +401,20 @@ take_old_place(DlockTry *try, int taken, DlockGrant *grant)
 
 /*
  * Nothing has changed since we looked, so what we have found was true, and is
- * remembered.  The partition lock is held.
+ * remembered, unless it is not known how many places we have removed (-1).  The
+ * partition lock is held.
  */
 static void
-note_found(const DlockTry *try)
+note_found(const DlockTry *try, int removals)
 {
 	const DlockRows *found = try->found;
-	int			removals = try->counted ? dlock_tally_removals(try->key) : 0;
 	bool		has_head = false;
 
 	for (int i = 0; i < found->n; i++)
 		has_head = has_head || found->states[i].slot == DLOCK_HEAD;
 	if (!has_head)
 		dlock_known_note_headless(try->key, &try->claims);
-	if (try->counted && removals >= 0)
+	if (removals >= 0)
 		dlock_census_set(try->key, dlock_store_file(&try->store), &try->claims,
 						 (has_head ? found->n - 1 : found->n) + removals);
 }
@@ -431,6 +431,7 @@ static bool
 add_place(DlockTry *try, DlockGrant *grant)
 {
 	int64		slot = try->request->slot;
+	int			removals = try->counted ? dlock_tally_removals(try->key) : -1;
 	DlockInsertion insertion;
 	DlockRow	row;
 
@@ -446,7 +447,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 		return false;
 	}
 	if (grant->version == 0)
-		note_found(try);
+		note_found(try, removals);
 	draw_version(try, grant);
 	if (slot == DLOCK_HEAD)
 		insertion.slot = grant->version;

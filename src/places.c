@@ -253,16 +253,32 @@ dlock_places_guarded(Relation heap)
 	return fires_always(heap, MARKING_TRIGGER) && fires_always(heap, COUNTING_TRIGGER);
 }
 
+static void
+forget(DlockDatabase *db)
+{
+	pg_atomic_write_u32(&db->places_known, DLOCK_PLACES_UNKNOWN);
+	dlock_database_begin_epoch(db);
+}
+
 /* From now on there may be places that are neither marked nor counted. */
 void
 dlock_places_forget(void)
 {
 	DlockDatabase *db = dlock_database(MyDatabaseId);
 
-	if (db == NULL)
+	if (db != NULL)
+		forget(db);
+}
+
+/* A database is dropped.  Another one that gets its number has other places. */
+void
+dlock_places_forget_database(Oid dboid)
+{
+	if (shared == NULL)
 		return;
-	pg_atomic_write_u32(&db->places_known, DLOCK_PLACES_UNKNOWN);
-	dlock_database_begin_epoch(db);
+	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+		if (dlock_database_at(i)->dboid == dboid)
+			forget(dlock_database_at(i));
 }
 
 /* The reaper begins to read the table, which it has opened for writing. */

@@ -188,13 +188,23 @@ dlock_row_check_table(Relation heap, Oid index)
  * Reading
  */
 
+/*
+ * We write a key with a long header, as its column has it.  INSERT forms a row by
+ * the types of its query, and writes a short one, as when the output of pg_dump
+ * --inserts is restored.  It is in the same place, because what comes before it needs
+ * no padding.  No text has a zero byte, so what follows a short header is never taken
+ * for a part of a long one.
+ */
 bool
 dlock_row_has_key(HeapTuple tuple, const DlockKey *key)
 {
 	FormDlock  *form = FORM(tuple);
 
-	return VARSIZE(&form->key) - VARHDRSZ == (Size) key->len &&
-		memcmp(VARDATA(&form->key), key->data, key->len) == 0;
+	if (likely(VARSIZE(&form->key) - VARHDRSZ == (Size) key->len))
+		return memcmp(VARDATA(&form->key), key->data, key->len) == 0;
+	return VARATT_IS_SHORT(&form->key) &&
+		VARSIZE_SHORT(&form->key) - VARHDRSZ_SHORT == key->len &&
+		memcmp(VARDATA_SHORT(&form->key), key->data, key->len) == 0;
 }
 
 /* Is this a row of the given key and slot? */
@@ -254,7 +264,7 @@ dlock_row_key(HeapTuple tuple, DlockKey *key)
 {
 	FormDlock  *form = FORM(tuple);
 
-	dlock_key_set(key, VARDATA(&form->key), VARSIZE(&form->key) - VARHDRSZ);
+	dlock_key_set(key, VARDATA_ANY(&form->key), VARSIZE_ANY_EXHDR(&form->key));
 }
 
 /*
@@ -267,7 +277,7 @@ static char *
 read_owner(HeapTuple tuple, DlockShortText *place)
 {
 	FormDlock  *form = FORM(tuple);
-	Size		at = offsetof(FormDlock, key) + VARSIZE(&form->key);
+	Size		at = offsetof(FormDlock, key) + VARSIZE_ANY(&form->key);
 	char	   *owner;
 	int			len;
 
@@ -275,7 +285,8 @@ read_owner(HeapTuple tuple, DlockShortText *place)
 		return NULL;
 	at = att_align_pointer(at, TYPALIGN_INT, -1, (char *) form + at);
 	owner = (char *) form + at;
-	if (place == NULL || !VARATT_IS_SHORT(owner))
+	/* a pointer to the toast table has a short header, too */
+	if (place == NULL || !VARATT_IS_SHORT(owner) || VARATT_IS_EXTERNAL(owner))
 		return TextDatumGetCString(PointerGetDatum(owner));
 	len = VARSIZE_SHORT(owner) - VARHDRSZ_SHORT;
 	memcpy(place->data, VARDATA_SHORT(owner), len);

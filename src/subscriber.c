@@ -13,7 +13,8 @@
  *
  * pg_restore --disable-triggers disables the triggers of our tables before it
  * fills them, and enables them afterwards.  So a change of a trigger counts as a
- * change of everything that the trigger would have told.
+ * change of everything that the trigger would have told, as does its end, and that
+ * of the database.
  *
  *-------------------------------------------------------------------------
  */
@@ -23,6 +24,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
@@ -30,6 +32,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "owners.h"
 #include "places.h"
@@ -42,7 +45,7 @@ PG_FUNCTION_INFO_V1(dlock_refuse_replication);
 
 static object_access_hook_type next_hook = NULL;
 
-/* The table of a trigger that is being altered. */
+/* The table of a trigger that is being created, altered or dropped. */
 static Oid
 table_of(Oid trigger)
 {
@@ -54,7 +57,8 @@ table_of(Oid trigger)
 
 	ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
 				ObjectIdGetDatum(trigger));
-	scan = systable_beginscan(triggers, TriggerOidIndexId, true, NULL, 1, &key);
+	/* what was created just now is not visible to other snapshots */
+	scan = systable_beginscan(triggers, TriggerOidIndexId, true, SnapshotSelf, 1, &key);
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))
 		relid = ((Form_pg_trigger) GETSTRUCT(tuple))->tgrelid;
@@ -78,7 +82,10 @@ see_change(ObjectAccessType access, Oid classid, Oid objid, int subid, void *arg
 {
 	if (next_hook != NULL)
 		next_hook(access, classid, objid, subid, arg);
-	if (access == OAT_POST_ALTER && classid == TriggerRelationId)
+	if (access == OAT_DROP && classid == DatabaseRelationId && subid == 0)
+		dlock_places_forget_database(objid);
+	if (classid == TriggerRelationId &&
+		(access == OAT_POST_CREATE || access == OAT_POST_ALTER || access == OAT_DROP))
 	{
 		Oid			relid = table_of(objid);
 

@@ -76,8 +76,12 @@ add_change(const DlockKey *key, bool added)
 void
 dlock_tally_added(const DlockKey *key, int64 slot)
 {
-	if (slot >= DLOCK_OWNED_SLOTS)
-		add_change(key, true)->owner = dlock_owners_added(key, slot);
+	PlaceChange *change;
+
+	if (slot < DLOCK_OWNED_SLOTS)
+		return;
+	change = add_change(key, true);
+	change->owner = dlock_owners_added(key, slot);
 }
 
 /* We are about to delete a place that we have locked. */
@@ -97,7 +101,9 @@ dlock_tally_removed(const DlockKey *key, int64 slot, Oid file)
 void
 dlock_tally_taken_back(const DlockKey *key, int64 slot)
 {
-	add_change(key, false)->owner = dlock_owners_removed(key, slot);
+	PlaceChange *change = add_change(key, false);
+
+	change->owner = dlock_owners_removed(key, slot);
 }
 
 /* SQL is about to write to the table. */

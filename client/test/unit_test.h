@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * unit_test.h
- *	  What unit_test.c and pilot_test.c share.
+ *	  What the files of the unit tests share.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,5 +14,8 @@ extern void ok(bool good, const char *fmt,...);
 
 /* pilot_test.c */
 extern void test_pilot(void);
+
+/* flights_test.c */
+extern void test_flights(void);
 
 #endif							/* DLOCK_UNIT_TEST_H */

@@ -1,0 +1,169 @@
+/*-------------------------------------------------------------------------
+ *
+ * flights_test.c
+ *	  Who drives which flight, and whose calls it carries.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdlib.h>
+
+#include "clock.h"
+#include "flight.h"
+#include "handle.h"
+#include "pool.h"
+#include "queue.h"
+#include "unit_test.h"
+#include "waker.h"
+
+#define CALLS 20
+
+static dlock_handle *
+open_handle(int connections)
+{
+	dlock_handle *handle = NULL;
+	dlock_open_options options;
+	dlock_error err;
+
+	dlock_open_options_init(&options);
+	options.max_connections = connections;
+	if (dlock_open("host=/nowhere", &options, &handle, &err) != DLOCK_OK)
+		abort();
+	return handle;
+}
+
+/* Its owner sleeps, unless waker is NULL. */
+static void
+add(dlock_handle *handle, DlockCall *call, DlockWaker *waker)
+{
+	static const char *params[] = {"key", "1", "owner", "100ms"};
+
+	dlock_call_init(call, dlock_sql_release, 4, params, 60000);
+	call->kind = DLOCK_RELEASES;
+	dlock_flight_add(handle, call);
+	if (waker != NULL)
+		dlock_waker_prepare(waker, call->shared);
+	call->waker = waker;
+}
+
+static void
+take_off(DlockFlight *flight, DlockCall *call)
+{
+	flight->air[0] = call;
+	flight->nair = 1;
+	call->state = DLOCK_CALL_FLYING;
+	call->flight = flight;
+}
+
+static void
+test_drivers(void)
+{
+	dlock_handle *handle = open_handle(4);
+	DlockCall	calls[CALLS];
+	DlockCall	own;
+	DlockWaker	wakers[CALLS] = {0};
+
+	add(handle, &own, NULL);
+	ok(dlock_flight_to_drive(handle, &own) == &handle->main, "nobody drives the main flight");
+	dlock_queue_take_out(&handle->queue, &own);
+	take_off(&handle->main, &own);
+	handle->main.driven = true;
+
+	for (int i = 0; i < CALLS; i++)
+	{
+		bool		enough = i + 1 >= DLOCK_SECOND_LEAST;
+
+		add(handle, &calls[i], &wakers[i]);
+		ok((dlock_flight_to_drive(handle, &calls[i]) == &handle->second) == enough,
+		   "%d calls wait: %s second flight", i + 1, enough ? "a" : "no");
+	}
+	handle->second.retry_at = dlock_now() + 60000;
+	ok(dlock_flight_to_drive(handle, &calls[0]) == NULL, "it could not connect a moment ago");
+	handle->second.retry_at = 0;
+	handle->nspare = 1;
+	ok(dlock_flight_to_drive(handle, &calls[0]) == NULL, "the last spare connection is left to others");
+	handle->nspare = 0;
+
+	/* its driver has left */
+	handle->second.conn = dlock_pool_spare(handle, false, 0);
+	dlock_queue_take_out(&handle->queue, &calls[0]);
+	take_off(&handle->second, &calls[0]);
+	ok(dlock_flight_to_drive(handle, &calls[1]) == &handle->second, "one that waits drives what nobody drives");
+	ok(dlock_flight_to_drive(handle, &calls[0]) == &handle->second, "and so does one that it carries");
+	dlock_flight_hand_over(handle, &handle->main);
+	ok((wakers[0].woken & DLOCK_WOKEN_LOOK) != 0, "who drives the main flight has it driven by another");
+	wakers[0].woken = 0;
+	dlock_flight_hand_over(handle, &handle->second);
+	ok(wakers[0].woken == 0, "but not who drives it");
+	handle->second.driven = true;
+	ok(dlock_flight_to_drive(handle, &calls[1]) == NULL, "one driver for each");
+
+	/* the main flight is forgotten */
+	handle->main.driven = false;
+	own.waker = &wakers[CALLS - 1];
+	own.shared = NULL;
+	dlock_flight_hand_over(handle, &handle->second);
+	ok((wakers[CALLS - 1].woken & DLOCK_WOKEN_LOOK) != 0, "who drives the second has the main one driven by another");
+	handle->main.nair = handle->second.nair = 0;
+	dlock_close(handle);
+}
+
+static void
+test_passengers(void)
+{
+	dlock_handle *handle = open_handle(4);
+	DlockWoken	list = {.cond = &handle->async.wake};
+	DlockCall	own;
+	DlockCall	sleeper;
+	DlockCall	driver;
+	DlockCall	started;
+	DlockWaker	waker = {0};
+	DlockWaker	listed = {.list = &list};
+
+	add(handle, &sleeper, &waker);
+	add(handle, &driver, NULL);
+	add(handle, &started, NULL);
+	started.waker = &listed;
+	add(handle, &own, NULL);
+	dlock_queue_board(&handle->queue, &handle->second, &own, dlock_now());
+	ok(handle->second.nair == 2 && sleeper.flight == &handle->second && own.flight == &handle->second,
+	   "the second flight carries the calls of its driver and of threads that sleep");
+	ok(handle->queue.n == 2 && driver.state == DLOCK_CALL_QUEUED && started.state == DLOCK_CALL_QUEUED,
+	   "not that of one who is awake, nor one that was started");
+	dlock_queue_board(&handle->queue, &handle->main, NULL, dlock_now());
+	ok(handle->main.nair == 2 && handle->queue.n == 0, "the main flight carries all");
+	handle->main.nair = handle->second.nair = 0;
+	dlock_close(handle);
+}
+
+static void
+test_parties(void)
+{
+	dlock_handle *handle = open_handle(2);
+	DlockCall	calls[4];
+	DlockWaker	wakers[4] = {0};
+
+	for (int i = 0; i < 3; i++)
+		add(handle, &calls[i], &wakers[i]);
+	ok(calls[0].shared == NULL && calls[1].shared != NULL && calls[1].shared == calls[2].shared,
+	   "those who wait together share a word, but for the first");
+	dlock_queue_board(&handle->queue, &handle->main, NULL, dlock_now());
+	add(handle, &calls[3], &wakers[3]);
+	ok(calls[3].shared == NULL, "the next flight has a leader of its own");
+	wakers[0].next = &wakers[1];
+	wakers[1].next = &wakers[2];
+	dlock_waker_wake_list(&wakers[0], DLOCK_WOKEN_DONE);
+	for (int i = 0; i < 3; i++)
+		ok(dlock_waker_sleep(&wakers[i], DLOCK_WOKEN_DONE, DLOCK_NEVER) == DLOCK_WOKEN_DONE, "all are told: %d", i);
+	ok(dlock_waker_sleep(&wakers[3], DLOCK_WOKEN_DONE, dlock_now() + 1) == 0, "not the next");
+	dlock_queue_take_out(&handle->queue, &calls[3]);
+	handle->main.nair = 0;
+	dlock_close(handle);
+}
+
+void
+test_flights(void)
+{
+	test_drivers();
+	test_passengers();
+	test_parties();
+}
