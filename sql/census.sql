@@ -214,6 +214,35 @@ CALL pg_temp.until_known();
 SELECT pg_temp.take('c:dump', 3) IS NULL AS busy;
 SELECT pg_temp.give_back('c:dump');
 
+-- or that there are none: dropped, and created again
+CALL pg_temp.until_known();
+SELECT pg_temp.take('c:drop', 3) IS NOT NULL AS granted;
+BEGIN;
+DROP TRIGGER refuse_replicated_row ON dlock.locks;
+DROP TRIGGER count_restored_row ON dlock.locks;
+INSERT INTO dlock.locks SELECT * FROM dump;
+UPDATE dlock.locks SET key = 'c:drop' WHERE key = 'c:dump';
+COMMIT;
+SELECT pg_temp.take('c:drop', 3) IS NULL AS busy;
+CREATE TRIGGER refuse_replicated_row BEFORE INSERT OR UPDATE OR DELETE ON dlock.locks
+	FOR EACH ROW EXECUTE FUNCTION dlock.refuse_replication();
+CREATE TRIGGER count_restored_row AFTER INSERT OR UPDATE ON dlock.locks
+	FOR EACH ROW EXECUTE FUNCTION dlock.refuse_replication();
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_row;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER count_restored_row;
+CALL pg_temp.until_known();
+SELECT pg_temp.take('c:drop', 3) IS NULL AS busy;
+-- also if that is rolled back, and the rows come back
+BEGIN;
+DROP TRIGGER refuse_replicated_row ON dlock.locks;
+DELETE FROM dlock.locks WHERE key = 'c:drop';
+SELECT pg_temp.take('c:drop', 3) IS NOT NULL AS granted;
+ROLLBACK;
+SELECT pg_temp.take('c:drop', 3) IS NULL AS busy;
+CALL pg_temp.until_known();
+SELECT pg_temp.take('c:drop', 3) IS NULL AS busy;
+SELECT pg_temp.give_back('c:drop');
+
 --
 -- More keys than there is room for: those of one partition.  A place that was part of a count
 -- that is no longer there is not subtracted from another key's.

@@ -104,3 +104,30 @@ SELECT count(*) FROM generate_series(1, 300) i JOIN dlock.locks l ON l.key = 'w:
 RESET enable_seqscan;
 SELECT count(*) FROM dlock_locks WHERE key LIKE 'w:%' AND dlock_check(key, version) = 'held';
 SELECT count(*) FROM dlock_locks WHERE key LIKE 'w:%' AND dlock_release(key, version) = 'released';
+
+-- an owner that is in the toast table
+ALTER TABLE dlock.locks ALTER COLUMN owner SET STORAGE EXTERNAL;
+SELECT dlock_acquire(repeat('k', 1000), '1 h', repeat('o', 1000), repeat('v', 300)) > 0 AS granted;
+SELECT dlock_acquire(repeat('k', 1000), '1 h', 'other') IS NULL AS busy;
+SELECT dlock_acquire(repeat('k', 1000), '1 h', repeat('o', 1000)) > 0 AS renewed;
+SELECT dlock_release(repeat('k', 1000), owner => repeat('o', 1000));
+ALTER TABLE dlock.locks ALTER COLUMN owner SET STORAGE MAIN;
+
+-- rows that INSERT has formed, by the types of its query: their keys have a short header
+SELECT dlock_acquire('x:' || i, '1 h', 'o' || i, slots => (ARRAY[1, 2])[1 + i % 2]) > 0 AS granted FROM generate_series(1, 4) i;
+CREATE TEMP TABLE written AS
+	SELECT l.key, format('INSERT INTO dlock.locks VALUES (%s)', string_agg(quote_nullable(c.value), ', ')) AS command
+	FROM dlock.locks AS l, json_each_text(to_json(l)) AS c(name, value) WHERE l.key LIKE 'x:%' GROUP BY l.key;
+DELETE FROM dlock.locks WHERE key LIKE 'x:%';
+DO $$ DECLARE c text; BEGIN FOR c IN SELECT command FROM written WHERE key < 'x:3' LOOP EXECUTE c; END LOOP; END $$;
+ALTER TABLE dlock.locks DISABLE TRIGGER ALL;
+DO $$ DECLARE c text; BEGIN FOR c IN SELECT command FROM written WHERE key >= 'x:3' LOOP EXECUTE c; END LOOP; END $$;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_row;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_truncate;
+ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER count_restored_row;
+SELECT key, owner, slots FROM dlock_locks WHERE key LIKE 'x:%' ORDER BY key;
+SELECT i, dlock_acquire('x:' || i, '1 h', 'other') IS NULL AS busy FROM generate_series(1, 4) i;
+SELECT i, dlock_acquire('x:' || i, '1 h', 'o' || i, slots => (ARRAY[1, 2])[1 + i % 2]) > 0 AS renewed FROM generate_series(1, 4) i;
+SELECT i, dlock_release('x:' || i, owner => 'o' || i) FROM generate_series(1, 4) i;
+SELECT i, dlock_acquire('x:' || i, '1 h', 'other') IS NOT NULL AS granted FROM generate_series(1, 4) i;
+SELECT count(*) FROM dlock_locks WHERE key LIKE 'x:%' AND dlock_release(key, version) = 'released';

@@ -59,6 +59,19 @@ is($node->safe_psql('copy', "SET ROLE app; SELECT dlock_check('held', owner => '
 	'held', 'another database: a lease goes on');
 
 #
+# A dump of INSERT commands, which form rows in another way
+#
+
+my $inserts = $node->basedir . '/inserts.sql';
+$node->command_ok([ 'pg_dump', '--inserts', '-f', $inserts, '-d', $node->connstr('shop') ], 'pg_dump --inserts');
+$node->safe_psql('postgres', 'CREATE DATABASE inserted');
+$node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('inserted'), '-f', $inserts ], 'it is restored');
+restored($node, 'inserted', $highest, 'inserted');
+is($node->safe_psql('inserted', "SET ROLE app; SELECT dlock_check('held', owner => 'o')"), 'held', 'inserted: a lease goes on');
+is($node->safe_psql('inserted', "SELECT dlock_acquire('k1')"), '', 'inserted: a key is busy');
+$node->safe_psql('postgres', 'DROP DATABASE inserted');
+
+#
 # The same database, dropped and restored
 #
 

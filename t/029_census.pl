@@ -58,6 +58,17 @@ $node->safe_psql('postgres', q{SELECT dlock_release(key, version) FROM dlock_loc
 isnt($node->safe_psql('postgres', q{SELECT dlock_acquire('copied', '1h', slots => 2)}), '', 'there is room in one database');
 is($node->safe_psql('copy', q{SELECT dlock_acquire('copied', '1h', slots => 2)}), '', 'but not in its copy');
 until_known('copy');
+
+# another copy may have the number of one that was dropped
+$node->safe_psql('template1', 'CREATE DATABASE original TEMPLATE copy');
+my $number = $node->safe_psql('template1', q{SELECT oid FROM pg_database WHERE datname = 'copy'});
+$node->safe_psql('copy', q{SELECT dlock_release(key, version) FROM dlock_locks WHERE key = 'copied'});
+$node->safe_psql('copy', q{SELECT dlock_release('copied', dlock_acquire('copied', '1h', slots => 2))}) foreach 1, 2;
+$node->safe_psql('template1', 'DROP DATABASE copy');
+$node->safe_psql('template1', "CREATE DATABASE copy TEMPLATE original OID = $number");
+is($node->safe_psql('copy', q{SELECT dlock_acquire('copied', '1h', slots => 2)}), '', 'nor in the next one of the same number');
+until_known('copy');
+is($node->safe_psql('copy', q{SELECT dlock_acquire('copied', '1h', slots => 2)}), '', 'also when its keys are known');
 is($node->safe_psql('copy', q{SELECT dlock_acquire('copied', '1h', slots => 2)}), '', 'nor later');
 
 my ($one, $two, $three, $four) = map { client($node, $_) } qw(one two three four);
