@@ -27,6 +27,8 @@ $node->safe_psql('shop', "SELECT dlock_acquire('k' || n, '1h') FROM generate_ser
 
 my $dump = $node->basedir . '/shop.dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, '-d', $node->connstr('shop') ], 'pg_dump');
+my $inserts = $node->basedir . '/inserts.sql';
+$node->command_ok([ 'pg_dump', '--inserts', '-f', $inserts, '-d', $node->connstr('shop') ], 'pg_dump --inserts');
 
 # what the original draws after the dump
 my $highest = $node->safe_psql('shop', "SELECT dlock_acquire('later', '1h')");
@@ -62,8 +64,6 @@ is($node->safe_psql('copy', "SET ROLE app; SELECT dlock_check('held', owner => '
 # A dump of INSERT commands, which form rows in another way
 #
 
-my $inserts = $node->basedir . '/inserts.sql';
-$node->command_ok([ 'pg_dump', '--inserts', '-f', $inserts, '-d', $node->connstr('shop') ], 'pg_dump --inserts');
 $node->safe_psql('postgres', 'CREATE DATABASE inserted');
 $node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('inserted'), '-f', $inserts ], 'it is restored');
 restored($node, 'inserted', $highest, 'inserted');
