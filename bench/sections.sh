@@ -272,6 +272,7 @@ bench_batch() {
 bench_threads() {
 	local n contender
 
+	ticket_memory
 	for ((round = 1; round <= repeats; round++)); do
 		for n in 1 64 1000; do
 			note "threads: round $round of $repeats, threads: $n"
@@ -298,7 +299,6 @@ bench_threads() {
 		measure tickets queue libdlock 1000 --work queue
 		measure tickets session dlock 2 --work handover --seconds "$seconds"
 	done
-	ticket_memory
 }
 
 # Memory of all server processes together, in kB; what they share counts once.

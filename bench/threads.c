@@ -199,20 +199,29 @@ open_redis(void)
 	char		host[64];
 	int			port;
 	redisContext *redis;
-	redisReply *reply;
 
 	if (sscanf(target, "%63[^:]:%d", host, &port) != 2)
 		die("--target is not host:port");
 	redis = redisConnect(host, port);
 	if (redis == NULL || redis->err)
 		die("could not connect to Redis");
+	return redis;
+}
+
+/* Before there are threads, which use its name. */
+static void
+load_script(void)
+{
+	redisContext *redis = open_redis();
+	redisReply *reply;
+
 	reply = redisCommand(redis, "SCRIPT LOAD %s", "if redis.call('get', KEYS[1]) == ARGV[1] then"
 						 " return redis.call('del', KEYS[1]) else return 0 end");
 	if (reply == NULL || reply->type != REDIS_REPLY_STRING)
 		die("Redis did not accept a script");
 	snprintf(redis_script, sizeof(redis_script), "%s", reply->str);
 	freeReplyObject(reply);
-	return redis;
+	redisFree(redis);
 }
 
 static void *
@@ -253,6 +262,8 @@ cycles(uint64_t *done, uint64_t *least, uint64_t *errors)
 
 	if (workers == NULL)
 		die("out of memory");
+	if (is_redis)
+		load_script();
 	for (int i = 0; i < clients; i++)
 	{
 		workers[i].handle = own_handles ? open_handle() : shared;
