@@ -136,7 +136,7 @@ sub table_matrix
 	my @clients = $data->clients($group) or return;
 
 	return [
-		[ "$unit (ratio of dlock)", map { $_ == 1 ? '1 client' : "$_ clients" } @clients ],
+		[ "$unit (ratio of dlock)", map { $_ == 1 ? '1 client' : ($_ < 1000 ? $_ : number($_)) . ' clients' } @clients ],
 		map {
 			my $label = $_;
 			[

@@ -11,6 +11,7 @@
 #include "access/htup.h"
 #include "utils/relcache.h"
 
+#include "compat.h"
 #include "key.h"
 #include "state.h"
 
