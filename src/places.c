@@ -40,8 +40,8 @@
  * even if it is turned off otherwise.
  *
  * Rows that come by SQL, when a dump is restored, are marked and counted by triggers
- * (subscriber.c).  A superuser can disable them, as pg_restore --disable-triggers
- * does.  Then all keys count as marked again, until the triggers are back and the
+ * (subscriber.c).  A superuser can drop or disable them, as pg_restore
+ * --disable-triggers does.  Then all keys count as marked again, until the triggers are back and the
  * reaper has read the table once more.  ALTER TABLE waits for everybody who has
  * the table open for writing, so neither a request nor a batch of the reaper is
  * under way at that moment; a pass, which has several batches, does not count
