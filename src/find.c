@@ -522,6 +522,12 @@ prune_if_short(const DlockStore *store, Buffer buffer)
  * The first conflicts with the other two, which do not conflict with each
  * other: that is the whole fence.  If it would have to wait and must not,
  * nothing is written and no transaction id is assigned.
+ *
+ * A fence goes for the next version of the row, too, if a refresh is writing one.
+ * Nobody else may lock a later version than the one that was found.  If the row is
+ * taken by another transaction, which commits while we look whether it has ended,
+ * that would be the row of the new grant: its holder could not release it before we
+ * end, and we might be waiting for it to do so.
  */
 DlockLocked
 dlock_find_lock(const DlockStore *store, const DlockKey *key, DlockState *state,
@@ -535,7 +541,7 @@ dlock_find_lock(const DlockStore *store, const DlockKey *key, DlockState *state,
 
 	tuple.t_self = row->tid;
 	result = heap_lock_tuple(store->heap, &tuple, GetCurrentCommandId(false),
-							 mode, policy, true, &buffer, &tmfd);
+							 mode, policy, mode == LockTupleKeyShare, &buffer, &tmfd);
 	if (result == TM_Ok)
 	{
 		same = dlock_row_is(&tuple, key, state->slot) &&

@@ -139,6 +139,32 @@ $node->command_ok(
 $node->safe_psql('postgres', "SELECT dlock_release('kept', $kept)");
 ask($old, 'COMMIT');
 
+# A failed try has no transaction id, and so has locked nothing, even if the key is taken by
+# a transaction that commits while the try looks whether that has ended.
+append_to_file($node->basedir . '/hot.sql', q{
+DO $$
+DECLARE
+	granted bigint;
+	until timestamptz := clock_timestamp() + interval '4 s';
+BEGIN
+	WHILE clock_timestamp() < until LOOP
+		granted := dlock_acquire('hot', '10min');
+		IF granted IS NULL AND pg_current_xact_id_if_assigned() IS NOT NULL THEN
+			RAISE 'a failed try has a transaction id';
+		END IF;
+		COMMIT;
+		PERFORM dlock_release('hot', granted) WHERE granted IS NOT NULL;
+		COMMIT;
+	END LOOP;
+END $$;
+});
+$node->command_ok(
+	[
+		'env', 'PGOPTIONS=-c synchronous_commit=off -c dlock.durable_grants=off',
+		'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-c', 4, '-j', 2, '-t', 1, '-f', $node->basedir . '/hot.sql', 'postgres'
+	],
+	'a failed try locks nothing');
+
 # The reaper removes free rows all the time, so that keys have no row again.
 $node->append_conf('postgresql.conf', "dlock.reap_interval = '5ms'");
 $node->reload;
