@@ -91,7 +91,7 @@ see_change(ObjectAccessType access, Oid classid, Oid objid, int subid, void *arg
 
 		if (is_named(relid, "locks"))
 			dlock_places_forget();
-		else if (is_named(relid, "served"))
+		else if (access == OAT_POST_ALTER && is_named(relid, "served"))
 			dlock_shard_changed();
 	}
 }
