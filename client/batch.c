@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arrays.h"
 #include "batch.h"
+#include "binary.h"
 #include "constants.h"
 
 /* Those of one kind together, in the order in which they came. */
@@ -79,17 +79,19 @@ bool
 dlock_batch_send(DlockConn *conn, DlockCall *const *calls, int n)
 {
 	PQExpBufferData text;
-	PQExpBufferData arrays[DLOCK_MAX_PARAMS];
-	const char *params[DLOCK_MAX_PARAMS];
-	int			nparams = 0;
-	int			narrays = 0;
-	bool		good;
+	PQExpBufferData arrays;		/* one behind the other */
+	const char *values[DLOCK_MAX_PARAMS];
+	int			starts[DLOCK_MAX_PARAMS];	/* in arrays; -1: not there */
+	int			lengths[DLOCK_MAX_PARAMS] = {0};
+	int			formats[DLOCK_MAX_PARAMS];
+	DlockParams params = {.values = values,.lengths = lengths,.formats = formats};
 	bool		sent = false;
 
 	if (n == 1)
 		return dlock_conn_send(conn, calls[0]->sql, calls[0]->nparams, calls[0]->params);
 
 	initPQExpBuffer(&text);
+	initPQExpBuffer(&arrays);
 	for (int first = 0; first < n;)
 	{
 		DlockKind	kind = calls[first]->kind;
@@ -98,28 +100,32 @@ dlock_batch_send(DlockConn *conn, DlockCall *const *calls, int n)
 
 		while (after < n && calls[after]->kind == kind)
 			after++;
-		append_part(&text, kind, nparams);
-		for (int p = 0; p < part->narrays; p++)
+		append_part(&text, kind, params.n);
+		for (int p = 0; part->types[p] != DLOCK_TYPE_NONE; p++)
 		{
-			PQExpBuffer array = &arrays[narrays++];
-
-			initPQExpBuffer(array);
+			starts[params.n] = (int) arrays.len;
+			formats[params.n] = 1;
+			dlock_binary_begin(&arrays, part->types[p], after - first);
 			for (int i = first; i < after; i++)
-				dlock_array_text(array, calls[i]->params[p]);
-			dlock_array_end(array);
-			params[nparams++] = array->data;
+				dlock_binary_add(&arrays, part->types[p], calls[i]->params[p]);
+			lengths[params.n] = (int) arrays.len - starts[params.n];
+			params.n++;
 		}
 		if (part->is_limited)
-			params[nparams++] = DLOCK_ROW_WAIT;
+		{
+			starts[params.n] = -1;
+			formats[params.n] = 0;
+			values[params.n++] = DLOCK_ROW_WAIT;
+		}
 		first = after;
 	}
-	good = !PQExpBufferDataBroken(text);
-	for (int i = 0; i < narrays; i++)
-		good = good && !PQExpBufferDataBroken(arrays[i]);
-	if (good)
-		sent = dlock_conn_send(conn, text.data, nparams, params);
-	for (int i = 0; i < narrays; i++)
-		termPQExpBuffer(&arrays[i]);
+	/* while they grew, they could move */
+	for (int i = 0; i < params.n; i++)
+		if (starts[i] >= 0)
+			values[i] = arrays.data + starts[i];
+	if (!PQExpBufferDataBroken(text) && !PQExpBufferDataBroken(arrays))
+		sent = dlock_conn_send_params(conn, text.data, &params);
+	termPQExpBuffer(&arrays);
 	termPQExpBuffer(&text);
 	return sent;
 }

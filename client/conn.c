@@ -382,15 +382,24 @@ dlock_conn_work(DlockConn *conn, int64_t until)
 
 /* In state READY.  False: it could not be sent, and the connection is closed. */
 bool
-dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
-				const char *const *params)
+dlock_conn_send_params(DlockConn *conn, const char *sql, const DlockParams *params)
 {
 	dlock_error_clear(&conn->error);
 	conn->retry = false;
 	conn->unconfirmed = false;
 	conn->timed_out = false;
 	conn->sent_at = dlock_now();
-	return was_sent(conn, dlock_prepared_send(conn, sql, nparams, params));
+	return was_sent(conn, dlock_prepared_send(conn, sql, params));
+}
+
+/* The same, if all parameters are texts. */
+bool
+dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
+				const char *const *params)
+{
+	DlockParams texts = {.n = nparams,.values = params};
+
+	return dlock_conn_send_params(conn, sql, &texts);
 }
 
 DlockReply *

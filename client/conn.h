@@ -29,6 +29,15 @@ typedef enum DlockConnState
 	DLOCK_CONN_DONE				/* and its reply has arrived */
 } DlockConnState;
 
+/* Parameters, as libpq wants them. */
+typedef struct DlockParams
+{
+	int			n;
+	const char *const *values;
+	const int  *lengths;		/* of those that are binary; NULL: none is */
+	const int  *formats;		/* 0 or 1; NULL: all are texts */
+} DlockParams;
+
 /* Called with each notification on channel dlock. */
 typedef void (*DlockNotified) (void *arg, const char *payload);
 
@@ -42,6 +51,8 @@ extern bool dlock_conn_is_routed(const DlockConn *conn);
 extern void dlock_conn_start(DlockConn *conn, int64_t connect_ms, int64_t now);
 extern void dlock_conn_close(DlockConn *conn);
 extern void dlock_conn_step(DlockConn *conn, short revents, int64_t now);
+extern bool dlock_conn_send_params(DlockConn *conn, const char *sql,
+								   const DlockParams *params);
 extern bool dlock_conn_send(DlockConn *conn, const char *sql, int nparams,
 							const char *const *params);
 extern DlockConnState dlock_conn_state(const DlockConn *conn);

@@ -47,6 +47,8 @@ typedef struct DlockPrepareds
 	DlockPrepared *coming;
 	int			nparams;
 	char	   *params[DLOCK_MAX_PARAMS];
+	int			lengths[DLOCK_MAX_PARAMS];
+	int			formats[DLOCK_MAX_PARAMS];
 } DlockPrepareds;
 
 /* The text with the schema of the extension instead of "@"; NULL: no memory. */
@@ -73,11 +75,12 @@ qualify(DlockConn *conn, const char *sql)
 }
 
 static bool
-send_text(DlockConn *conn, const char *sql, int nparams, const char *const *params)
+send_text(DlockConn *conn, const char *sql, const DlockParams *params)
 {
 	char	   *text = qualify(conn, sql);
 	bool		sent = text != NULL &&
-	PQsendQueryParams(conn->pg, text, nparams, NULL, params, NULL, NULL, 0);
+	PQsendQueryParams(conn->pg, text, params->n, NULL, params->values, params->lengths,
+					  params->formats, 0);
 
 	free(text);
 	return sent;
@@ -130,32 +133,42 @@ drop_params(DlockPrepareds *prepareds)
 }
 
 static bool
-keep_params(DlockConn *conn, int nparams, const char *const *params)
+keep_params(DlockConn *conn, const DlockParams *params)
 {
 	DlockPrepareds *prepareds = conn->prepareds;
 
-	for (int i = 0; i < nparams; i++)
+	for (int i = 0; i < params->n; i++)
 	{
-		prepareds->params[i] = params[i] != NULL ? dlock_strdup(params[i]) : NULL;
+		const char *value = params->values[i];
+		bool		is_binary = params->formats != NULL && params->formats[i] != 0;
+		size_t		size = 0;
+
+		if (value != NULL)
+			size = is_binary ? (size_t) params->lengths[i] : strlen(value) + 1;
+		prepareds->params[i] = value != NULL ? malloc(size) : NULL;
+		prepareds->lengths[i] = (int) size;
+		prepareds->formats[i] = is_binary;
 		prepareds->nparams = i + 1;
-		if (params[i] != NULL && prepareds->params[i] == NULL)
+		if (value != NULL && prepareds->params[i] == NULL)
 		{
 			drop_params(prepareds);
 			dlock_fail(&conn->error, DLOCK_NO_MEMORY, "out of memory");
 			return false;
 		}
+		if (value != NULL)
+			memcpy(prepareds->params[i], value, size);
 	}
 	return true;
 }
 
 static bool
-prepare(DlockConn *conn, DlockPrepared *this, int nparams, const char *const *params)
+prepare(DlockConn *conn, DlockPrepared *this, const DlockParams *params)
 {
 	DlockPrepareds *prepareds = conn->prepareds;
 	char	   *text = qualify(conn, this->sql);
 	bool		sent = false;
 
-	if (text != NULL && keep_params(conn, nparams, params))
+	if (text != NULL && keep_params(conn, params))
 	{
 		snprintf(this->name, sizeof(this->name), "dlock_%016llx", (unsigned long long) hash_of(text));
 		prepareds->coming = this;
@@ -166,22 +179,28 @@ prepare(DlockConn *conn, DlockPrepared *this, int nparams, const char *const *pa
 }
 
 static bool
+execute(DlockConn *conn, const DlockPrepared *this, const DlockParams *params)
+{
+	return PQsendQueryPrepared(conn->pg, this->name, params->n, params->values, params->lengths,
+							   params->formats, 0);
+}
+
+static bool
 is_by_text(const DlockConn *conn)
 {
 	return !conn->direct || __atomic_load_n(&conn->target->by_text, __ATOMIC_RELAXED);
 }
 
 bool
-dlock_prepared_send(DlockConn *conn, const char *sql, int nparams,
-					const char *const *params)
+dlock_prepared_send(DlockConn *conn, const char *sql, const DlockParams *params)
 {
 	DlockPrepared *this = is_by_text(conn) ? NULL : find_or_note(conn, sql);
 
 	if (this == NULL)
-		return send_text(conn, sql, nparams, params);
+		return send_text(conn, sql, params);
 	if (this->name[0] == '\0')
-		return prepare(conn, this, nparams, params);
-	return PQsendQueryPrepared(conn->pg, this->name, nparams, params, NULL, NULL, 0);
+		return prepare(conn, this, params);
+	return execute(conn, this, params);
 }
 
 bool
@@ -206,16 +225,19 @@ dlock_prepared_came(DlockConn *conn)
 {
 	DlockPrepareds *prepareds = conn->prepareds;
 	DlockPrepared *this = prepareds->coming;
-	const char *const *params = (const char *const *) prepareds->params;
+	DlockParams params = {
+		.n = prepareds->nparams,.values = (const char *const *) prepareds->params,
+		.lengths = prepareds->lengths,.formats = prepareds->formats
+	};
 	bool		sent;
 
 	prepareds->coming = NULL;
 	if (is_prepared(conn->result))
-		sent = PQsendQueryPrepared(conn->pg, this->name, prepareds->nparams, params, NULL, NULL, 0);
+		sent = execute(conn, this, &params);
 	else
 	{
 		this->name[0] = '\0';
-		sent = send_text(conn, this->sql, prepareds->nparams, params);
+		sent = send_text(conn, this->sql, &params);
 	}
 	PQclear(conn->result);
 	conn->result = NULL;

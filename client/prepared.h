@@ -13,8 +13,8 @@
 #include "conn.h"
 
 /* False: it could not be sent. */
-extern bool dlock_prepared_send(DlockConn *conn, const char *sql, int nparams,
-								const char *const *params);
+extern bool dlock_prepared_send(DlockConn *conn, const char *sql,
+								const DlockParams *params);
 
 /* Was that only to prepare it?  Then, if the answer is there, execute it. */
 extern bool dlock_prepared_is_coming(const DlockConn *conn);

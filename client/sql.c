@@ -217,70 +217,87 @@ const char	dlock_sql_tickets[] =
 /*
  * Calls that go together (batch.c).  A function is called for each row; whether
  * the rows are those of one call or of several makes no difference to the server.
+ *
+ * The arrays are unnested in a list of results, which takes the server less time
+ * than functions in FROM: it does not store the rows before it reads them.
  */
 #define UNNEST(n, type) "pg_catalog.unnest($" n type "[])"
 
+#define NUMBERS(type) "pg_catalog.generate_subscripts($1" type "[], 1" INT4 ")"
+
+#define LIMITED_BY(n) " FROM " LIMIT(n) " WHERE l.t IS NOT NULL"
+
 #define NO_TEXT ", NULL" TEXT
+
+#define EACH_OF_GRANTS(more, names, limit) \
+" FROM (SELECT " UNNEST("1", TEXT) ", " UNNEST("2", INT8) ", " UNNEST("3", TEXT) more ", " \
+NUMBERS(TEXT) limit ") AS u(" names ", i)"
+
+#define EACH_REQUEST(sixth, names) \
+" FROM (SELECT " UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT) \
+", " UNNEST("4", TEXT) ", " UNNEST("5", INT4) ", " UNNEST("6", sixth) ", " UNNEST("7", INT4) \
+", " UNNEST("8", INTERVAL) ", " UNNEST("9", BOOL) ", " UNNEST("10", INTERVAL) \
+", " UNNEST("11", INTERVAL) ", " UNNEST("12", BOOL) ", " NUMBERS(TEXT) ") AS u(" names ", i)"
 
 #define EACH_TRIED(more) \
 "u.i, @.dlock_acquire(key => u.k, ttl => u.t, owner => u.o, wait => '0'" INTERVAL more ")" TEXT \
 NO_TEXT NO_TEXT
 
+#define GRANT_TYPES DLOCK_TYPE_TEXT, DLOCK_TYPE_INT8, DLOCK_TYPE_TEXT
+
+#define REQUEST_TYPES(sixth) \
+DLOCK_TYPE_TEXT, DLOCK_TYPE_INTERVAL, DLOCK_TYPE_TEXT, DLOCK_TYPE_TEXT, DLOCK_TYPE_INT4, sixth, \
+DLOCK_TYPE_INT4, DLOCK_TYPE_INTERVAL, DLOCK_TYPE_BOOL, DLOCK_TYPE_INTERVAL, DLOCK_TYPE_INTERVAL, \
+DLOCK_TYPE_BOOL
+
 const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
 	[DLOCK_DEQUEUES] = {
 		"u.i, @.dlock_dequeue(ticket => u.t)" TEXT NO_TEXT NO_TEXT
-		" FROM ROWS FROM (" UNNEST("1", INT8) ") WITH ORDINALITY AS u(t, i)",
-		1, 0
+		" FROM (SELECT " UNNEST("1", INT8) ", " NUMBERS(INT8) ") AS u(t, i)",
+		{DLOCK_TYPE_INT8}, 0
 	},
-	[DLOCK_RELEASES] = {EACH_RELEASED NO_TEXT NO_TEXT OF_GRANTS, 3, 1},
+	[DLOCK_RELEASES] = {
+		EACH_RELEASED NO_TEXT NO_TEXT EACH_OF_GRANTS("", "k, v, o", LIMITED_BY("4")),
+		{GRANT_TYPES}, 1
+	},
 	[DLOCK_REFRESHES] = {
 		"u.i, (@.dlock_refresh(key => u.k, version => u.v, ttl => u.t, owner => u.o, value => NULL" TEXT ")"
 		" IS NOT NULL)" TEXT ", @.dlock_check(key => u.k, version => u.v, owner => u.o)" NO_TEXT
-		" FROM " LIMIT("5") ", ROWS FROM (" GRANTS ", " UNNEST("4", INTERVAL) ")"
-		" WITH ORDINALITY AS u(k, v, o, t, i) WHERE l.t IS NOT NULL",
-		4, 1
+		EACH_OF_GRANTS(", " UNNEST("4", INTERVAL), "k, v, o, t", LIMITED_BY("5")),
+		{GRANT_TYPES, DLOCK_TYPE_INTERVAL}, 1
 	},
 	[DLOCK_CHECKS] = {
 		"u.i, @.dlock_check(key => u.k, version => u.v, owner => u.o)" NO_TEXT NO_TEXT
-		" FROM ROWS FROM (" GRANTS ") WITH ORDINALITY AS u(k, v, o, i)",
-		3, 0
+		EACH_OF_GRANTS("", "k, v, o", ""),
+		{GRANT_TYPES}, 0
 	},
 	/* of an acquire that has no more than that */
 	[DLOCK_TRIES_FOR_KEY] = {
 		EACH_TRIED(", value => NULL" TEXT ", priority => 0" INT4 ", session => false, slots => 1" INT4
 				   ", cleanup => '0'" INTERVAL ", force => false, at_least => '0'" INTERVAL
 				   ", delay => '0'" INTERVAL ", lazy => false")
-		" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT) ")"
-		" WITH ORDINALITY AS u(k, t, o, i)",
-		3, 0
+		" FROM (SELECT " UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT)
+		", " NUMBERS(TEXT) ") AS u(k, t, o, i)",
+		{DLOCK_TYPE_TEXT, DLOCK_TYPE_INTERVAL, DLOCK_TYPE_TEXT}, 0
 	},
 	[DLOCK_TRIES] = {
 		EACH_TRIED(", value => u.v, priority => u.p, session => u.c, slots => u.s"
 				   ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d, lazy => u.l")
-		" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT)
-		", " UNNEST("4", TEXT) ", " UNNEST("5", INT4) ", " UNNEST("6", BOOL) ", " UNNEST("7", INT4)
-		", " UNNEST("8", INTERVAL) ", " UNNEST("9", BOOL) ", " UNNEST("10", INTERVAL)
-		", " UNNEST("11", INTERVAL) ", " UNNEST("12", BOOL) ")"
-		" WITH ORDINALITY AS u(k, t, o, v, p, c, s, y, f, a, d, l, i)",
-		12, 0
+		EACH_REQUEST(BOOL, "k, t, o, v, p, c, s, y, f, a, d, l"),
+		{REQUEST_TYPES(DLOCK_TYPE_BOOL)}, 0
 	},
 	[DLOCK_ENQUEUES] = {
 		"u.i, @.dlock_enqueue(key => u.k, ttl => u.t, owner => u.o, value => u.v, priority => u.p"
 		", wait => u.w, slots => u.s, cleanup => u.y, force => u.f, at_least => u.a, delay => u.d"
 		", lazy => u.l)" TEXT NO_TEXT NO_TEXT
-		" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT)
-		", " UNNEST("4", TEXT) ", " UNNEST("5", INT4) ", " UNNEST("6", INTERVAL) ", " UNNEST("7", INT4)
-		", " UNNEST("8", INTERVAL) ", " UNNEST("9", BOOL) ", " UNNEST("10", INTERVAL)
-		", " UNNEST("11", INTERVAL) ", " UNNEST("12", BOOL) ")"
-		" WITH ORDINALITY AS u(k, t, o, v, p, w, s, y, f, a, d, l, i)",
-		12, 0
+		EACH_REQUEST(INTERVAL, "k, t, o, v, p, w, s, y, f, a, d, l"),
+		{REQUEST_TYPES(DLOCK_TYPE_INTERVAL)}, 0
 	},
 	[DLOCK_CLAIMS] = {
-		"u.i, " CLAIM("u.k", "u.n", "u.o", "u.t")
-		" FROM " LIMIT("5") ", ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", INT8) ", " UNNEST("3", TEXT)
-		", " UNNEST("4", INTERVAL) ") WITH ORDINALITY AS u(k, n, o, t, i)"
-		" LEFT JOIN LATERAL @.dlock_ticket(ticket => u.n) AS s ON true WHERE l.t IS NOT NULL",
-		4, 1
+		"u.i, " CLAIM("u.k", "u.v", "u.o", "u.t")
+		EACH_OF_GRANTS(", " UNNEST("4", INTERVAL), "k, v, o, t", LIMITED_BY("5"))
+		" LEFT JOIN LATERAL @.dlock_ticket(ticket => u.v) AS s ON true",
+		{GRANT_TYPES, DLOCK_TYPE_INTERVAL}, 1
 	}
 };
 

@@ -8,16 +8,27 @@
 #ifndef DLOCK_SQL_H
 #define DLOCK_SQL_H
 
+/* The type of a parameter. */
+typedef enum DlockType
+{
+	DLOCK_TYPE_NONE,			/* there is none */
+	DLOCK_TYPE_TEXT,
+	DLOCK_TYPE_INT4,
+	DLOCK_TYPE_INT8,
+	DLOCK_TYPE_BOOL,
+	DLOCK_TYPE_INTERVAL			/* milliseconds, as in "5 ms" */
+} DlockType;
+
 /*
  * How a call goes together with others of its kind.  text follows the word
  * SELECT; it returns the number of the call, from 1, and three columns of text,
  * the first of which are those of the statement for one call.  Its parameters
- * are the first ones of that statement, as arrays.
+ * are the first ones of that statement, as arrays of these types.
  */
 typedef struct DlockPart
 {
 	const char *text;
-	int			narrays;
+	DlockType	types[13];		/* the last one is none */
 	int			is_limited;		/* one more parameter is lock_timeout */
 } DlockPart;
 
