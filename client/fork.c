@@ -10,10 +10,15 @@
  * the parent nor the server.  A mutex may be held by a thread that the child
  * does not have, so none is locked here.
  *
+ * Every call asks whether it is in a child.  The process id tells, and getpid() is a
+ * call of the kernel.  Linux spares it: a page that the kernel empties in a child has
+ * a mark, and as long as the mark is there, this is no child.
+ *
  *-------------------------------------------------------------------------
  */
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -23,9 +28,46 @@
 #include "prepared.h"
 #include "roster.h"
 
+static const char *mark;		/* NULL: there is none */
+
+#ifdef MADV_WIPEONFORK
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void
+make_mark(void)
+{
+	size_t		size = (size_t) sysconf(_SC_PAGESIZE);
+	char	   *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (page == MAP_FAILED)
+		return;
+	if (madvise(page, size, MADV_WIPEONFORK) != 0)
+	{
+		munmap(page, size);
+		return;
+	}
+	page[0] = 1;
+	mark = page;
+}
+#endif
+
+/*
+ * A handle is being opened.  A child never gets a mark of its own, because the
+ * handles of its parent would then seem to be its own.
+ */
+void
+dlock_fork_watch(void)
+{
+#ifdef MADV_WIPEONFORK
+	pthread_once(&once, make_mark);
+#endif
+}
+
 bool
 dlock_forked(const dlock_handle *handle)
 {
+	if (mark != NULL && *mark != 0)
+		return false;
 	return handle->pid != getpid();
 }
 

@@ -10,6 +10,7 @@
 
 #include "handle.h"
 
+extern void dlock_fork_watch(void);
 extern bool dlock_forked(const dlock_handle *handle);
 extern void dlock_forked_close(dlock_handle *handle);
 

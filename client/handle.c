@@ -103,6 +103,20 @@ dlock_handle_destroy(dlock_handle *handle)
 	free_handle(handle);
 }
 
+/* It is held for a moment only, so a thread that wants it tries again before it sleeps. */
+static void
+init_mutex(pthread_mutex_t *mutex)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
+	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+#endif
+	pthread_mutex_init(mutex, &attr);
+	pthread_mutexattr_destroy(&attr);
+}
+
 dlock_status
 dlock_open(const char *conninfo, const dlock_open_options *given,
 		   dlock_handle **made, dlock_error *err)
@@ -133,8 +147,9 @@ dlock_open(const char *conninfo, const dlock_open_options *given,
 	handle->callback = options.callback;
 	handle->callback_arg = options.callback_arg;
 	handle->pid = getpid();
+	dlock_fork_watch();
 	handle->wake[0] = handle->wake[1] = -1;
-	pthread_mutex_init(&handle->mutex, NULL);
+	init_mutex(&handle->mutex);
 	dlock_cond_init(&handle->changed);
 	dlock_cond_init(&handle->async.wake);
 	handle->async.woken.cond = &handle->async.wake;

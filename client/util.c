@@ -105,11 +105,14 @@ dlock_random_owner(char *to)
  * Errors
  */
 
+/* This is done several times in each call, so what is not read is not cleared. */
 void
 dlock_error_clear(dlock_error *err)
 {
-	if (err != NULL)
-		memset(err, 0, sizeof(*err));
+	if (err == NULL)
+		return;
+	err->status = DLOCK_OK;
+	err->sqlstate[0] = err->message[0] = err->hint[0] = '\0';
 }
 
 dlock_status
@@ -130,7 +133,9 @@ dlock_fail(dlock_error *err, dlock_status status, const char *fmt,...)
 dlock_status
 dlock_error_copy(dlock_error *to, const dlock_error *from)
 {
-	if (to != NULL)
+	if (from->status == DLOCK_OK)
+		dlock_error_clear(to);
+	else if (to != NULL)
 		*to = *from;
 	return from->status;
 }
