@@ -11,7 +11,10 @@
  * While a flight waits for its flush, neither the server nor the client has much
  * to do.  So if as many calls are queued as are in the air, they are a second
  * flight, on another connection.  With fewer it is better to wait: the cost of a
- * flight is then shared by more calls.
+ * flight is then shared by more calls.  This holds for either of them: a flight that
+ * has landed stays on the ground while the other one is in the air and fewer calls
+ * are queued than that one carries.  Otherwise those few would go at once, would be
+ * back before the many, and most flights would be small.
  *
  * There is no thread for this.  One of the threads that wait for an answer drives
  * a flight: it connects, sends, polls and hands out the answers, without the mutex
@@ -140,6 +143,20 @@ launch(dlock_handle *handle, DlockFlight *flight, const DlockCall *own)
 		pthread_cond_broadcast(&handle->changed);
 }
 
+/*
+ * Are fewer calls queued than it takes?  Then it is launched by the owner of a call
+ * that comes later, or when the other one has landed, or has been in the air for so
+ * long that something is wrong: the main flight must not wait for that.
+ */
+bool
+dlock_flight_is_held_back(const dlock_handle *handle, const DlockFlight *flight)
+{
+	if (dlock_flight_is_second(handle, flight))
+		return handle->queue.n < dlock_max(handle->main.nair, DLOCK_SECOND_LEAST);
+	return handle->queue.n < handle->second.nair &&
+		dlock_now() < handle->second.sent_at + DLOCK_HOLD_MS;
+}
+
 /* Nothing is under way: connect, or send what is queued. */
 static int64_t
 start(dlock_handle *handle, DlockFlight *flight, const DlockCall *own, int64_t now,
@@ -150,6 +167,9 @@ start(dlock_handle *handle, DlockFlight *flight, const DlockCall *own, int64_t n
 
 	if (ready_at > now)
 		return ready_at;
+	/* the driver of the second flight sees to it that this comes to an end */
+	if (is_main && dlock_flight_is_held_back(handle, flight))
+		return DLOCK_NEVER;
 	if (flight->conn == NULL)
 	{
 		flight->conn = is_main ? dlock_pool_take(handle, true, until) :
@@ -183,21 +203,6 @@ start(dlock_handle *handle, DlockFlight *flight, const DlockCall *own, int64_t n
 	return 0;
 }
 
-/* Are so many queued that they should not wait for the main flight? */
-static bool
-are_enough_queued(const dlock_handle *handle)
-{
-	return handle->main.nair > 0 &&
-		handle->queue.n >= dlock_max(handle->main.nair, DLOCK_SECOND_LEAST);
-}
-
-static bool
-may_launch(const dlock_handle *handle, const DlockFlight *flight)
-{
-	return dlock_queue_next_ready(&handle->queue) <= dlock_now() &&
-		(!dlock_flight_is_second(handle, flight) || are_enough_queued(handle));
-}
-
 /*
  * Which one is the owner of this call to drive?  NULL: none.
  *
@@ -218,7 +223,7 @@ dlock_flight_to_drive(dlock_handle *handle, const DlockCall *call)
 		return NULL;
 	if (second->conn != NULL)
 		return second;			/* it is in the air, or connects */
-	if (!are_enough_queued(handle) ||
+	if (handle->main.nair == 0 || dlock_flight_is_held_back(handle, second) ||
 		handle->nspare + 1 >= handle->max_connections - DLOCK_MIN_CONNECTIONS)
 		return NULL;
 	now = dlock_now();
@@ -242,10 +247,14 @@ dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, const DlockCall *o
 	if (flight->nair > 0)
 	{
 		int64_t		patience = flight->sent_at + dlock_probe_ms(handle->timeout_ms);
+		int64_t		hold = flight->sent_at + DLOCK_HOLD_MS;
 
 		until = dlock_min(until, flight->answer_by);
 		if (patience > now)
 			until = dlock_min(until, patience);
+		/* others may want to drive the main flight then (ride.c) */
+		if (hold > now && dlock_flight_is_second(handle, flight))
+			until = dlock_min(until, hold);
 	}
 	if (idle_until == 0 && flight->conn != NULL)
 	{
@@ -266,7 +275,8 @@ dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, const DlockCall *o
 	if (flight->conn != NULL && flight->nair == 0 &&
 		dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
 	{
-		if (may_launch(handle, flight))
+		if (dlock_queue_next_ready(&handle->queue) <= dlock_now() &&
+			!dlock_flight_is_held_back(handle, flight))
 			launch(handle, flight, own);
 		if (flight->nair == 0 && flight->is_knock)
 			dlock_flight_drop_conn(handle, flight); /* all that wait would

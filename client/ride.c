@@ -68,7 +68,8 @@ dlock_flight_hand_over(dlock_handle *handle, const DlockFlight *own)
 		drop_if_deserted(handle, &handle->second);
 	if (own != &handle->second && !handle->second.driven)
 		(void) wake_passenger(&handle->second);
-	if (own == &handle->main || handle->main.driven || wake_passenger(&handle->main))
+	if (own == &handle->main || handle->main.driven || wake_passenger(&handle->main) ||
+		dlock_flight_is_held_back(handle, &handle->main))
 		return;
 	for (DlockCall *call = handle->queue.first; call != NULL; call = call->next)
 		if (wake_driver(call->waker))
