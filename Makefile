@@ -75,6 +75,7 @@ OBJS = \
 	src/wait.o \
 	src/waiter.o \
 	src/waitlog.o \
+	src/worker.o \
 	src/write.o \
 	src/xact.o
 PGFILEDESC = "dlock - TTL locks in plain SQL"

@@ -9,7 +9,7 @@ use warnings FATAL => 'all';
 use Exporter 'import';
 use List::Util qw(max min sum);
 
-our @EXPORT_OK = qw(median number short);
+our @EXPORT_OK = qw(factor median number percent short us);
 
 my @metrics = qw(rate mean_us p50_us p99_us max_us acquire_us grants busy
   errors left least cpu);
@@ -88,6 +88,14 @@ sub clients
 	my @sorted = sort { $a <=> $b } keys %seen;
 
 	return @sorted;
+}
+
+# Those of the labels that a group has.
+sub there
+{
+	my ($self, $group, @labels) = @_;
+
+	return grep { ($self->{result}{$group} // {})->{$_} } @labels;
 }
 
 sub _rounds
@@ -207,6 +215,28 @@ sub number
 	my $text = sprintf '%.0f', $value;
 	1 while $text =~ s/^(-?\d+)(\d{3})/$1,$2/;
 	return $text;
+}
+
+sub factor
+{
+	my ($ratio) = @_;
+
+	return defined $ratio ? sprintf('%.2fx', $ratio) : '-';
+}
+
+sub us
+{
+	my ($us) = @_;
+
+	return '-' unless defined $us;
+	return $us < 10_000 ? number($us) . ' us' : number($us / 1000) . ' ms';
+}
+
+sub percent
+{
+	my ($part) = @_;
+
+	return defined $part ? sprintf('%.0f %%', 100 * $part) : '-';
 }
 
 # 12345 as 12.3k, for plots

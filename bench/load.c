@@ -31,6 +31,10 @@
  * Times are of a cycle, of a wait from the first try until the grant, of a
  * refresh, or of a handover.
  *
+ * This file has the options and the output.  load_loop.c has the event loop,
+ * load_work.c and load_keys.c have what a client does, and load_pg.c, load_redis.c
+ * and load_zk.c have the peers.
+ *
  *-------------------------------------------------------------------------
  */
 #include <getopt.h>

@@ -41,7 +41,7 @@ typedef struct Client
 	struct Client *releaser;
 	struct Client *acts_for;
 
-	/* the rest belongs to load.c */
+	/* the rest is not for the peers */
 	int64_t    *leases;			/* tokens of what a refresh renews */
 	int			nleases;
 	int			lease;			/* the next one */
@@ -142,14 +142,16 @@ extern void load_die(const char *what, const char *why)
 			__attribute__((noreturn));
 extern void *load_alloc(uint64_t size);
 
-/* load_work.c */
+/* load_loop.c */
 extern Client *load_clients;
 
 extern void load_open(void);
 extern void load_run(void);
 extern void load_close(void);
 extern void load_watch(Client *client, int fd, uint32_t events);
-extern void load_done(Client *client, int succeeded);
 extern int	load_releaser_pid(void);
+
+/* load_work.c */
+extern void load_done(Client *client, int succeeded);
 
 #endif							/* DLOCK_BENCH_LOAD_H */

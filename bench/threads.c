@@ -16,59 +16,35 @@
  *	  queue		N requests wait for one key; each that gets it releases it.  How long it
  *				takes from the release to the next grant
  *
- * The last line of the output is as that of load.c.
+ * The last line of the output is as that of load.c.  Each kind of load has a file of
+ * its own; this one has the options, the counting and the output.
  *
  *-------------------------------------------------------------------------
  */
 #include <getopt.h>
-#include <hiredis/hiredis.h>
-#include <poll.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
-#include "dlock.h"
-#include "dlock_async.h"
+#include "threads.h"
 
 #define WARMUP 0.5				/* seconds */
-#define MAX_SAMPLES 4000000
 
-typedef struct Worker
-{
-	pthread_t	thread;
-	dlock_handle *handle;
-	redisContext *redis;		/* instead of the handle */
-	unsigned int seed;
-	uint64_t	cycles;
-	uint64_t	errors;
-	uint32_t   *samples;		/* microseconds */
-	size_t		nsamples;
-	size_t		maxsamples;
-} Worker;
+Options		threads = {
+	.target = "",
+	.work = "cycles",
+	.clients = 1,
+	.seconds = 1,
+	.keys = 100000,
+	.seed = 1
+};
+Tally		threads_tally;
+volatile bool threads_measuring;
 
-static const char *target = "";
-static const char *work = "cycles";
-static int	clients = 1;
-static double seconds = 1;
-static int	keys = 100000;
-static unsigned int seed = 1;
-static bool own_handles = false;
-static bool is_redis = false;
-
-static char redis_script[41];	/* the name that Redis gives it */
-
-static volatile bool measuring = false;
-static volatile bool stopping = false;
-static uint32_t *samples;		/* microseconds */
-static size_t nsamples;
-
-static double
-now(void)
+double
+threads_now(void)
 {
 	struct timespec t;
 
@@ -86,463 +62,94 @@ cpu(void)
 		(double) (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-static void
-die(const char *why)
+void
+threads_die(const char *why)
 {
 	fprintf(stderr, "threads: %s\n", why);
 	exit(1);
 }
 
-static void
-sample(double from)
+/* An error, of any thread: counted, and the first few are shown. */
+void
+threads_complain(const char *why)
 {
-	if (nsamples < MAX_SAMPLES)
-		samples[nsamples++] = (uint32_t) ((now() - from) * 1e6);
-}
-
-static dlock_handle *
-open_handle(void)
-{
-	dlock_handle *handle;
-	dlock_error err;
-
-	if (dlock_open(target, NULL, &handle, &err) != DLOCK_OK || dlock_ping(handle, -1, &err) != DLOCK_OK)
-		die(err.message);
-	return handle;
-}
-
-/*
- * Cycles
- */
-
-/* Threads that shared a list of samples would wait for each other there. */
-static void
-sample_cycle(Worker *worker, double from)
-{
-	if (worker->nsamples == worker->maxsamples)
-	{
-		worker->maxsamples = worker->maxsamples > 0 ? 2 * worker->maxsamples : 65536;
-		worker->samples = realloc(worker->samples, worker->maxsamples * sizeof(uint32_t));
-		if (worker->samples == NULL)
-			die("out of memory");
-	}
-	worker->samples[worker->nsamples++] = (uint32_t) ((now() - from) * 1e6);
-}
-
-/* Returns its cycles. */
-static uint64_t
-gather(Worker *worker, uint64_t *least)
-{
-	for (size_t i = 0; i < worker->nsamples && nsamples < MAX_SAMPLES; i++)
-		samples[nsamples++] = worker->samples[i];
-	free(worker->samples);
-	if (worker->cycles < *least)
-		*least = worker->cycles;
-	return worker->cycles;
-}
-
-static void
-worker_failed(Worker *worker, const char *why)
-{
-	if (worker->errors++ < 3)
+	if (__atomic_fetch_add(&threads_tally.errors, 1, __ATOMIC_RELAXED) < 3)
 		fprintf(stderr, "threads: %s\n", why);
 }
 
-/* False: the key was busy, or something went wrong. */
-static bool
-cycle_of_dlock(Worker *worker, const char *key)
-{
-	dlock_options options;
-	dlock_lock *lock;
-	dlock_error err;
-	dlock_status status;
-
-	dlock_options_init(&options);
-	options.ttl_ms = 60000;
-	status = dlock_acquire(worker->handle, key, &options, &lock, &err);
-	if (status == DLOCK_OK)
-	{
-		status = dlock_release(lock, -1, &err);
-		dlock_free(lock);
-	}
-	if (status != DLOCK_OK && status != DLOCK_BUSY)
-		worker_failed(worker, err.message);
-	return status == DLOCK_OK;
-}
-
-/* As load_redis.c does it, by a thread that waits for each answer. */
-static bool
-cycle_of_redis(Worker *worker, const char *key)
-{
-	redisReply *taken;
-	redisReply *released = NULL;
-	char		owner[40];
-	bool		done = false;
-
-	snprintf(owner, sizeof(owner), "%016llx%08x", (unsigned long long) (uintptr_t) worker,
-			 (unsigned int) rand_r(&worker->seed));
-	taken = redisCommand(worker->redis, "SET %s %s NX PX 60000", key, owner);
-	if (taken != NULL && taken->type == REDIS_REPLY_STATUS)
-		released = redisCommand(worker->redis, "EVALSHA %s 1 %s %s", redis_script, key, owner);
-	if (released != NULL && released->type == REDIS_REPLY_INTEGER && released->integer == 1)
-		done = true;
-	else if (taken == NULL || taken->type != REDIS_REPLY_NIL)
-		worker_failed(worker, worker->redis->err ? worker->redis->errstr : "Redis did not release the key");
-	freeReplyObject(taken);
-	freeReplyObject(released);
-	return done;
-}
-
-static redisContext *
-open_redis(void)
-{
-	char		host[64];
-	int			port;
-	redisContext *redis;
-
-	if (sscanf(target, "%63[^:]:%d", host, &port) != 2)
-		die("--target is not host:port");
-	redis = redisConnect(host, port);
-	if (redis == NULL || redis->err)
-		die("could not connect to Redis");
-	return redis;
-}
-
-/* Before there are threads, which use its name. */
-static void
-load_script(void)
-{
-	redisContext *redis = open_redis();
-	redisReply *reply;
-
-	reply = redisCommand(redis, "SCRIPT LOAD %s", "if redis.call('get', KEYS[1]) == ARGV[1] then"
-						 " return redis.call('del', KEYS[1]) else return 0 end");
-	if (reply == NULL || reply->type != REDIS_REPLY_STRING)
-		die("Redis did not accept a script");
-	snprintf(redis_script, sizeof(redis_script), "%s", reply->str);
-	freeReplyObject(reply);
-	redisFree(redis);
-}
-
-static void *
-worker_main(void *arg)
-{
-	Worker	   *worker = arg;
-
-	while (!stopping)
-	{
-		char		key[32];
-		double		start = now();
-
-		snprintf(key, sizeof(key), "lock:%u", (unsigned int) rand_r(&worker->seed) % (unsigned int) keys);
-		if (!(is_redis ? cycle_of_redis(worker, key) : cycle_of_dlock(worker, key)))
-			continue;
-		if (measuring)
-		{
-			worker->cycles++;
-			sample_cycle(worker, start);
-		}
-	}
-	return NULL;
-}
-
-static void
-rest(double until)
-{
-	while (now() < until)
-		poll(NULL, 0, (int) ((until - now()) * 1000) + 1);
-}
-
-static double
-cycles(uint64_t *done, uint64_t *least, uint64_t *errors)
-{
-	Worker	   *workers = calloc((size_t) clients, sizeof(Worker));
-	dlock_handle *shared = own_handles || is_redis ? NULL : open_handle();
-	double		before;
-
-	if (workers == NULL)
-		die("out of memory");
-	if (is_redis)
-		load_script();
-	for (int i = 0; i < clients; i++)
-	{
-		workers[i].handle = own_handles ? open_handle() : shared;
-		workers[i].redis = is_redis ? open_redis() : NULL;
-		workers[i].seed = seed * 1000 + (unsigned int) i;
-		if (pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]) != 0)
-			die("could not start a thread");
-	}
-	rest(now() + WARMUP);
-	before = cpu();
-	measuring = true;
-	rest(now() + seconds);
-	measuring = false;
-	before = cpu() - before;
-	stopping = true;
-	*least = UINT64_MAX;
-	for (int i = 0; i < clients; i++)
-	{
-		pthread_join(workers[i].thread, NULL);
-		*done += gather(&workers[i], least);
-		*errors += workers[i].errors;
-		if (own_handles)
-			dlock_close(workers[i].handle);
-		if (is_redis)
-			redisFree(workers[i].redis);
-	}
-	dlock_close(shared);
-	free(workers);
-	return before / seconds;
-}
-
-/*
- * Calls: the same in one thread, by an event loop
- */
-
-static int	under_way;
-static uint64_t failures;
-
-static void
-failed(const dlock_error *err)
-{
-	if (failures++ < 3)
-		fprintf(stderr, "threads: %s\n", err->message);
-}
-
-/* One of N that acquire and release, one key after another. */
-typedef struct Loop
+dlock_handle *
+threads_open(void)
 {
 	dlock_handle *handle;
-	Worker		worker;
-	double		start;
-} Loop;
-
-static void next_cycle(Loop *loop);
-
-static void
-on_given_back(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error *err,
-			  void *arg)
-{
-	Loop	   *loop = arg;
-
-	(void) op;
-	under_way--;
-	if (status != DLOCK_OK)
-		failed(err);
-	dlock_free(lock);
-	if (measuring)
-	{
-		loop->worker.cycles++;
-		sample_cycle(&loop->worker, loop->start);
-	}
-	next_cycle(loop);
-}
-
-static void
-on_taken(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error *err,
-		 void *arg)
-{
-	dlock_error release_err;
-
-	(void) op;
-	under_way--;
-	if (status == DLOCK_OK &&
-		dlock_release_start(lock, -1, on_given_back, arg, NULL, &release_err) == DLOCK_OK)
-	{
-		under_way++;
-		return;
-	}
-	if (status != DLOCK_BUSY)
-		failed(status == DLOCK_OK ? &release_err : err);
-	next_cycle(arg);
-}
-
-static void
-next_cycle(Loop *loop)
-{
-	dlock_options options;
-	dlock_error err;
-	char		key[32];
-
-	if (stopping)
-		return;
-	dlock_options_init(&options);
-	options.ttl_ms = 60000;
-	snprintf(key, sizeof(key), "lock:%u",
-			 (unsigned int) rand_r(&loop->worker.seed) % (unsigned int) keys);
-	loop->start = now();
-	if (dlock_acquire_start(loop->handle, key, &options, on_taken, loop, NULL, &err) == DLOCK_OK)
-		under_way++;
-	else
-		failed(&err);
-}
-
-/* Call back until then, or until nothing is under way. */
-static void
-loop_until(dlock_handle *handle, double until)
-{
-	struct pollfd fd = {.fd = dlock_handle_fd(handle),.events = POLLIN};
-
-	while (under_way > 0 && now() < until)
-	{
-		poll(&fd, 1, 100);
-		dlock_handle_process(handle);
-	}
-}
-
-static double
-calls(uint64_t *done, uint64_t *least)
-{
-	Loop	   *loops = calloc((size_t) clients, sizeof(Loop));
-	dlock_handle *handle = open_handle();
-	double		used;
-
-	if (loops == NULL)
-		die("out of memory");
-	for (int i = 0; i < clients; i++)
-	{
-		loops[i].handle = handle;
-		loops[i].worker.seed = seed * 1000 + (unsigned int) i;
-		next_cycle(&loops[i]);
-	}
-	loop_until(handle, now() + WARMUP);
-	used = cpu();
-	measuring = true;
-	loop_until(handle, now() + seconds);
-	measuring = false;
-	used = cpu() - used;
-	stopping = true;
-	loop_until(handle, now() + 60);
-	*least = UINT64_MAX;
-	for (int i = 0; i < clients; i++)
-		*done += gather(&loops[i].worker, least);
-	dlock_close(handle);
-	free(loops);
-	return used / seconds;
-}
-
-/*
- * Tickets
- */
-
-static bool one_key;
-static double released_at;
-
-static void
-on_released(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error *err,
-			void *arg)
-{
-	(void) op;
-	(void) arg;
-	under_way--;
-	if (status != DLOCK_OK)
-		failed(err);
-	dlock_free(lock);
-}
-
-static void
-release(dlock_lock *lock)
-{
 	dlock_error err;
 
-	if (dlock_release_start(lock, -1, on_released, NULL, NULL, &err) != DLOCK_OK)
-		failed(&err);
-	else
-		under_way++;
+	if (dlock_open(threads.target, NULL, &handle, &err) != DLOCK_OK ||
+		dlock_ping(handle, -1, &err) != DLOCK_OK)
+		threads_die(err.message);
+	return handle;
+}
+
+/* Where the random numbers of a client start. */
+unsigned int
+threads_seed(int client)
+{
+	return threads.seed * 1000 + (unsigned int) client;
+}
+
+void
+threads_choose_key(char *key, size_t size, unsigned int *seed)
+{
+	snprintf(key, size, "lock:%u", (unsigned int) rand_r(seed) % (unsigned int) threads.keys);
 }
 
 static void
-on_acquired(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error *err,
-			void *arg)
+make_room(Samples *samples, size_t more)
 {
-	(void) op;
-	(void) arg;
-	under_way--;
-	if (status != DLOCK_OK)
-	{
-		failed(err);
+	if (samples->room - samples->n >= more)
 		return;
-	}
-	sample(released_at);
-	/* the next grant follows this release */
-	if (one_key)
-		released_at = now();
-	release(lock);
+	samples->room = samples->room > 0 ? 2 * samples->room : 65536;
+	if (samples->room < samples->n + more)
+		samples->room = samples->n + more;
+	samples->us = realloc(samples->us, samples->room * sizeof(*samples->us));
+	if (samples->us == NULL)
+		threads_die("out of memory");
 }
 
-static void
-until_done(dlock_handle *handle)
+void
+threads_sample(Samples *samples, double from)
 {
-	struct pollfd fd = {.fd = dlock_handle_fd(handle),.events = POLLIN};
-
-	while (under_way > 0)
-	{
-		if (poll(&fd, 1, 60000) == 0)
-			die("calls do not come to an end");
-		dlock_handle_process(handle);
-	}
+	make_room(samples, 1);
+	samples->us[samples->n++] = (uint32_t) ((threads_now() - from) * 1e6);
 }
 
-/* Take the keys with one handle, wait for them with another, and let them go. */
-static double
-tickets(uint64_t *done)
+/* The clients run already; they take samples while the clock runs. */
+void
+threads_measure(void (*pass_time) (double until))
 {
-	dlock_handle *holder = open_handle();
-	dlock_handle *handle = open_handle();
-	int			held = one_key ? 1 : clients;
-	dlock_lock **locks = calloc((size_t) held, sizeof(dlock_lock *));
-	dlock_waiter *waiters = NULL;
-	size_t		waiting = 0;
-	dlock_options options;
-	dlock_error err;
-	double		start;
+	double		before;
 
-	dlock_options_init(&options);
-	options.ttl_ms = 600000;
-	for (int i = 0; i < held; i++)
-	{
-		char		key[32];
+	pass_time(threads_now() + WARMUP);
+	before = cpu();
+	threads_measuring = true;
+	pass_time(threads_now() + threads.seconds);
+	threads_measuring = false;
+	threads_tally.cpu = (cpu() - before) / threads.seconds;
+	threads_tally.least = UINT64_MAX;
+}
 
-		snprintf(key, sizeof(key), "ticket:%d", i);
-		if (dlock_acquire(holder, key, &options, &locks[i], &err) != DLOCK_OK)
-			die(err.message);
-	}
-	options.ttl_ms = 60000;
-	options.wait_ms = 600000;
-	for (int i = 0; i < clients; i++)
-	{
-		char		key[32];
+/* Add the samples of a client that has ended. */
+void
+threads_gather(Samples *samples)
+{
+	Samples    *all = &threads_tally.samples;
 
-		snprintf(key, sizeof(key), "ticket:%d", one_key ? 0 : i);
-		if (dlock_acquire_start(handle, key, &options, on_acquired, NULL, NULL, &err) != DLOCK_OK)
-			die(err.message);
-		under_way++;
-	}
-	while (waiting < (size_t) clients)
-	{
-		dlock_waiters_free(waiters, waiting);
-		poll(NULL, 0, 100);
-		if (dlock_list_waiters(holder, "ticket:%", 0, -1, &waiters, &waiting, &err) != DLOCK_OK)
-			die(err.message);
-	}
-	dlock_waiters_free(waiters, waiting);
-
-	/* releases of one flight commit together */
-	start = released_at = now();
-	for (int i = 0; i < held; i += 1000)
-	{
-		int			n = held - i < 1000 ? held - i : 1000;
-
-		if (dlock_release_all(locks + i, (size_t) n, -1, &err) != DLOCK_OK)
-			die(err.message);
-	}
-	until_done(handle);
-	*done = nsamples;
-	start = now() - start;
-	dlock_close(handle);
-	dlock_close(holder);
-	free(locks);
-	return start;
+	make_room(all, samples->n);
+	if (samples->n > 0)
+		memcpy(all->us + all->n, samples->us, samples->n * sizeof(*all->us));
+	all->n += samples->n;
+	if (samples->n < threads_tally.least)
+		threads_tally.least = samples->n;
+	free(samples->us);
 }
 
 static int
@@ -555,13 +162,34 @@ compare(const void *a, const void *b)
 }
 
 static uint32_t
-quantile(size_t n, double q)
+quantile(double q)
 {
-	return n == 0 ? 0 : samples[(size_t) (q * (double) (n - 1))];
+	const Samples *all = &threads_tally.samples;
+
+	return all->n == 0 ? 0 : all->us[(size_t) (q * (double) (all->n - 1))];
 }
 
-int
-main(int argc, char **argv)
+static void
+report(void)
+{
+	Samples    *all = &threads_tally.samples;
+	double		sum = 0;
+
+	if (all->n > 0)
+		qsort(all->us, all->n, sizeof(*all->us), compare);
+	for (size_t i = 0; i < all->n; i++)
+		sum += all->us[i];
+	printf("cycles=%llu rate=%.1f mean_us=%.1f p50_us=%u p99_us=%u max_us=%u "
+		   "acquire_us=0 grants=%llu busy=0 errors=%llu left=0 least=%llu cpu=%.3f\n",
+		   (unsigned long long) all->n, (double) all->n / threads.seconds,
+		   all->n > 0 ? sum / (double) all->n : 0, quantile(0.5), quantile(0.99), quantile(1),
+		   (unsigned long long) all->n, (unsigned long long) threads_tally.errors,
+		   (unsigned long long) threads_tally.least, threads_tally.cpu);
+	free(all->us);
+}
+
+static bool
+read_options(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"target", required_argument, NULL, 't'}, {"clients", required_argument, NULL, 'c'},
@@ -569,66 +197,54 @@ main(int argc, char **argv)
 		{"keys", required_argument, NULL, 'k'}, {"seed", required_argument, NULL, 'r'},
 		{"handles", no_argument, NULL, 'h'}, {"redis", no_argument, NULL, 'd'}, {NULL, 0, NULL, 0}
 	};
-	uint64_t	done = 0;
-	uint64_t	least = 0;
-	uint64_t	errors = 0;
-	double		used = 0;
-	double		sum = 0;
-	size_t		n;
 	int			c;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
 		switch (c)
 		{
 			case 't':
-				target = optarg;
+				threads.target = optarg;
 				break;
 			case 'c':
-				clients = atoi(optarg);
+				threads.clients = atoi(optarg);
 				break;
 			case 's':
-				seconds = atof(optarg);
+				threads.seconds = atof(optarg);
 				break;
 			case 'w':
-				work = optarg;
+				threads.work = optarg;
 				break;
 			case 'k':
-				keys = atoi(optarg);
+				threads.keys = atoi(optarg);
 				break;
 			case 'r':
-				seed = (unsigned int) atoi(optarg);
+				threads.seed = (unsigned int) atoi(optarg);
 				break;
 			case 'h':
-				own_handles = true;
+				threads.own_handles = true;
 				break;
 			case 'd':
-				is_redis = true;
+				threads.is_redis = true;
 				break;
 			default:
-				return 2;
+				return false;
 		}
-	samples = calloc(MAX_SAMPLES, sizeof(uint32_t));
-	if (samples == NULL || clients < 1 || keys < 1)
-		die("invalid arguments, or out of memory");
-	if (strcmp(work, "cycles") == 0)
-		used = cycles(&done, &least, &errors);
-	else if (strcmp(work, "calls") == 0)
-		used = calls(&done, &least);
+	return true;
+}
+
+int
+main(int argc, char **argv)
+{
+	if (!read_options(argc, argv))
+		return 2;
+	if (threads.clients < 1 || threads.keys < 1)
+		threads_die("--clients and --keys take positive numbers");
+	if (strcmp(threads.work, "cycles") == 0)
+		threads_cycles();
+	else if (strcmp(threads.work, "calls") == 0)
+		threads_calls();
 	else
-	{
-		one_key = strcmp(work, "queue") == 0;
-		seconds = tickets(&done);
-	}
-	errors += failures;
-	n = nsamples;
-	qsort(samples, n, sizeof(uint32_t), compare);
-	for (size_t i = 0; i < n; i++)
-		sum += samples[i];
-	printf("cycles=%llu rate=%.1f mean_us=%.1f p50_us=%u p99_us=%u max_us=%u "
-		   "acquire_us=0 grants=%llu busy=0 errors=%llu left=0 least=%llu cpu=%.3f\n",
-		   (unsigned long long) done, (double) done / seconds, n > 0 ? sum / (double) n : 0,
-		   quantile(n, 0.5), quantile(n, 0.99), quantile(n, 1), (unsigned long long) done,
-		   (unsigned long long) errors, (unsigned long long) least, used);
-	free(samples);
-	return errors > 0;
+		threads_tickets(strcmp(threads.work, "queue") == 0);
+	report();
+	return threads_tally.errors > 0;
 }

@@ -4,31 +4,12 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
 
-CREATE FUNCTION pg_temp.take(key text, slots int, owner text DEFAULT NULL) RETURNS bigint LANGUAGE sql AS $$
-	SELECT dlock_acquire(key, '1 h', owner, slots => slots)
-$$;
-CREATE FUNCTION pg_temp.give_back(key text) RETURNS bigint LANGUAGE sql AS $$
-	SELECT count(*) FROM dlock_locks AS l WHERE l.key = give_back.key AND dlock_release(l.key, l.version) = 'released'
-$$;
--- How often a call reads the index.
-CREATE FUNCTION pg_temp.scans(call text) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-	before bigint := pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass);
-BEGIN
-	EXECUTE call;
-	RETURN pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass) - before;
-END $$;
--- Until the reaper has read the table, every key may have places, and nothing is known of any.
-CREATE PROCEDURE pg_temp.until_known() LANGUAGE plpgsql AS $$
-BEGIN
-	WHILE pg_temp.scans($q$SELECT dlock_release('c:known', dlock_acquire('c:known', '1 h'))$q$) > 0 LOOP
-		COMMIT;
-		PERFORM pg_sleep(0.01);
-	END LOOP;
-END $$;
+\getenv root PG_ABS_SRCDIR
+\set helpers :root '/sql/helpers/reads.sql'
+\i :helpers
 
 SELECT dlock_release('c:known', dlock_acquire('c:known', '1 h'));
-CALL pg_temp.until_known();
+CALL pg_temp.until_known('c:known');
 ALTER TABLE dlock.locks SET (autovacuum_enabled = off);
 
 --
@@ -172,20 +153,20 @@ ROLLBACK;
 SELECT pg_temp.take('c:sql', 3) IS NULL AS busy;
 -- ... even if no trigger has seen it
 ALTER TABLE dlock.locks DISABLE TRIGGER refuse_replicated_truncate;
-CALL pg_temp.until_known();
+CALL pg_temp.until_known('c:known');
 BEGIN;
 TRUNCATE dlock.locks;
 SELECT pg_temp.take('c:sql', 3, 'p') IS NOT NULL AS granted;
 ROLLBACK;
 SELECT pg_temp.take('c:sql', 3) IS NULL AS busy;
 ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_truncate;
-CALL pg_temp.until_known();
+CALL pg_temp.until_known('c:known');
 BEGIN;
 ALTER TABLE dlock.locks DISABLE TRIGGER ALL;
 DELETE FROM dlock.locks WHERE key = 'c:sql';
 SELECT pg_temp.take('c:sql', 3, 'p') IS NOT NULL AS granted;
 ROLLBACK;
-CALL pg_temp.until_known();
+CALL pg_temp.until_known('c:known');
 SELECT pg_temp.take('c:sql', 3) IS NULL AS busy;
 SELECT pg_temp.give_back('c:sql');
 
@@ -210,12 +191,12 @@ ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_truncate;
 ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER count_restored_row;
 COMMIT;
 SELECT pg_temp.take('c:dump', 3) IS NULL AS busy;
-CALL pg_temp.until_known();
+CALL pg_temp.until_known('c:known');
 SELECT pg_temp.take('c:dump', 3) IS NULL AS busy;
 SELECT pg_temp.give_back('c:dump');
 
 -- or that there are none: dropped, and created again
-CALL pg_temp.until_known();
+CALL pg_temp.until_known('c:known');
 SELECT pg_temp.take('c:drop', 3) IS NOT NULL AS granted;
 BEGIN;
 DROP TRIGGER refuse_replicated_row ON dlock.locks;
@@ -230,7 +211,7 @@ CREATE TRIGGER count_restored_row AFTER INSERT OR UPDATE ON dlock.locks
 	FOR EACH ROW EXECUTE FUNCTION dlock.refuse_replication();
 ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_row;
 ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER count_restored_row;
-CALL pg_temp.until_known();
+CALL pg_temp.until_known('c:known');
 SELECT pg_temp.take('c:drop', 3) IS NULL AS busy;
 -- also if that is rolled back, and the rows come back
 BEGIN;
@@ -239,7 +220,7 @@ DELETE FROM dlock.locks WHERE key = 'c:drop';
 SELECT pg_temp.take('c:drop', 3) IS NOT NULL AS granted;
 ROLLBACK;
 SELECT pg_temp.take('c:drop', 3) IS NULL AS busy;
-CALL pg_temp.until_known();
+CALL pg_temp.until_known('c:known');
 SELECT pg_temp.take('c:drop', 3) IS NULL AS busy;
 SELECT pg_temp.give_back('c:drop');
 

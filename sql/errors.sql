@@ -6,19 +6,9 @@ RESET client_min_messages;
 \pset format unaligned
 \pset tuples_only on
 
-CREATE FUNCTION pg_temp.try(statement text) RETURNS SETOF text LANGUAGE plpgsql AS $$
-DECLARE
-	d text;
-	h text;
-BEGIN
-	EXECUTE statement;
-	RETURN NEXT 'no error';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS d = PG_EXCEPTION_DETAIL, h = PG_EXCEPTION_HINT;
-	RETURN NEXT SQLSTATE || ': ' || SQLERRM;
-	IF d <> '' THEN RETURN NEXT '  detail: ' || d; END IF;
-	IF h <> '' THEN RETURN NEXT '  hint: ' || h; END IF;
-END $$;
+\getenv root PG_ABS_SRCDIR
+\set helpers :root '/sql/helpers/errors.sql'
+\i :helpers
 
 SELECT dlock_acquire('e:1', '1 h', 'me', 'v') AS v \gset
 CREATE TEMP TABLE before AS SELECT version, refreshed_at FROM dlock.locks WHERE key = 'e:1';

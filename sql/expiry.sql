@@ -3,13 +3,9 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
 
-CREATE FUNCTION pg_temp.fails(statement text) RETURNS text LANGUAGE plpgsql AS $$
-BEGIN
-	EXECUTE statement;
-	RETURN 'no error';
-EXCEPTION WHEN OTHERS THEN
-	RETURN SQLSTATE;
-END $$;
+\getenv root PG_ABS_SRCDIR
+\set helpers :root '/sql/helpers/errors.sql'
+\i :helpers
 
 SELECT dlock_acquire('x:1', '100 ms', 'me') AS v1, dlock_acquire('x:2', '100 ms', 'me') AS v2,
        dlock_acquire('x:3', '100 ms', 'me') AS v3, dlock_acquire('x:4', '1 h', 'me') AS v4 \gset
@@ -20,7 +16,7 @@ SELECT key FROM dlock_locks WHERE key LIKE 'x:%';
 SELECT dlock_check('x:1', :v1), dlock_check('x:1', NULL, 'me'), dlock_check('x:4', :v4);
 SELECT dlock_refresh('x:1', :v1) IS NULL AS lost, dlock_refresh('x:1', :v1, '1 h', 'me') IS NULL AS lost,
        dlock_refresh('x:4', :v4) IS NULL AS lost;
-SELECT pg_temp.fails(format('SELECT dlock_fence(%L, %s)', 'x:1', :v1)), pg_temp.fails(format('SELECT dlock_fence(%L, %s)', 'x:4', :v4));
+SELECT pg_temp.code(format('SELECT dlock_fence(%L, %s)', 'x:1', :v1)), pg_temp.code(format('SELECT dlock_fence(%L, %s)', 'x:4', :v4));
 SELECT dlock_release('x:1', :v1), dlock_release('x:1', NULL, 'me');
 SELECT dlock_force_release('x:1', 'test') IS NULL AS free;
 -- and none of these calls brought it back
@@ -30,7 +26,7 @@ SELECT dlock_check('x:1', :v1);
 SELECT dlock_acquire('x:1', '1 h') > :v4 AS granted, dlock_acquire('x:2', '1 h', 'me') > :v4 AS granted;
 SELECT dlock_check('x:1', :v1), dlock_check('x:1', NULL, 'me'), dlock_check('x:2', :v2), dlock_check('x:2', NULL, 'me');
 SELECT dlock_refresh('x:1', :v1) IS NULL AS lost, dlock_release('x:1', :v1), dlock_release('x:2', :v2),
-       pg_temp.fails(format('SELECT dlock_fence(%L, %s)', 'x:1', :v1));
+       pg_temp.code(format('SELECT dlock_fence(%L, %s)', 'x:1', :v1));
 
 -- a refresh moves the expiry, in both directions
 SELECT dlock_acquire('x:5', '1 h') AS v5, dlock_acquire('x:6', '1 h') AS v6 \gset

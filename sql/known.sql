@@ -4,37 +4,17 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
 
-CREATE FUNCTION pg_temp.take(key text, slots int, owner text DEFAULT NULL) RETURNS bigint LANGUAGE sql AS $$
-	SELECT dlock_acquire(key, '1 h', owner, slots => slots)
-$$;
-CREATE FUNCTION pg_temp.give_back(key text) RETURNS bigint LANGUAGE sql AS $$
-	SELECT count(*) FROM dlock_locks AS l WHERE l.key = give_back.key AND dlock_release(l.key, l.version) = 'released'
-$$;
--- How often a call reads the index.
-CREATE FUNCTION pg_temp.scans(call text) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-	before bigint := pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass);
-BEGIN
-	EXECUTE call;
-	RETURN pg_stat_get_xact_numscans('dlock.locks_pkey'::regclass) - before;
-END $$;
+\getenv root PG_ABS_SRCDIR
+\set helpers :root '/sql/helpers/reads.sql'
+\i :helpers
 
 CREATE FUNCTION lose_hints() RETURNS void
 	AS '$libdir/dlock', 'dlock_test_lose_hints' LANGUAGE C;
 CREATE FUNCTION lose_owners() RETURNS void
 	AS '$libdir/dlock', 'dlock_test_lose_owners' LANGUAGE C;
 
--- Until the reaper has read the table, every key may have places, and nothing is known of any.
-CREATE PROCEDURE pg_temp.until_known() LANGUAGE plpgsql AS $$
-BEGIN
-	WHILE pg_temp.scans($q$SELECT dlock_release('k:known', dlock_acquire('k:known', '1 h'))$q$) > 0 LOOP
-		COMMIT;
-		PERFORM pg_sleep(0.01);
-	END LOOP;
-END $$;
-
 SELECT dlock_release('k:known', dlock_acquire('k:known', '1 h'));
-CALL pg_temp.until_known();
+CALL pg_temp.until_known('k:known');
 
 --
 -- How often the index is read, unless VACUUM makes everybody forget
@@ -147,7 +127,7 @@ ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER refuse_replicated_truncate;
 ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER count_restored_row;
 COMMIT;
 SELECT pg_temp.take('k:silent', NULL) IS NULL AS busy;
-CALL pg_temp.until_known();
+CALL pg_temp.until_known('k:known');
 SELECT pg_temp.take('k:silent', NULL) IS NULL AS busy;
 SELECT pg_temp.give_back('k:silent');
 

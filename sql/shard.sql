@@ -5,28 +5,9 @@ RESET client_min_messages;
 \pset format unaligned
 \pset tuples_only on
 
-CREATE FUNCTION pg_temp.try(statement text) RETURNS SETOF text LANGUAGE plpgsql AS $$
-DECLARE
-	d text;
-	h text;
-BEGIN
-	EXECUTE statement;
-	RETURN NEXT 'no error';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS d = PG_EXCEPTION_DETAIL, h = PG_EXCEPTION_HINT;
-	RETURN NEXT SQLSTATE || ': ' || SQLERRM;
-	IF d <> '' THEN RETURN NEXT '  detail: ' || d; END IF;
-	IF h <> '' THEN RETURN NEXT '  hint: ' || h; END IF;
-END $$;
-
--- the SQLSTATE alone
-CREATE FUNCTION pg_temp.code(statement text) RETURNS text LANGUAGE plpgsql AS $$
-BEGIN
-	EXECUTE statement;
-	RETURN 'no error';
-EXCEPTION WHEN OTHERS THEN
-	RETURN SQLSTATE;
-END $$;
+\getenv root PG_ABS_SRCDIR
+\set helpers :root '/sql/helpers/errors.sql'
+\i :helpers
 
 --
 -- dlock_shard: these values must never change. They are the last ten bits of

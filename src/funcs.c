@@ -191,13 +191,12 @@ answer_text(DlockAnswer answer)
 	}
 }
 
-Datum
-dlock_release(PG_FUNCTION_ARGS)
+/* What the lock is to a version or owner, after the operation. */
+static inline Datum
+answer_claim(FunctionCallInfo fcinfo, DlockOp op)
 {
-	DlockRequest request = {.op = DLOCK_RELEASE};
+	DlockRequest request = {.op = op};
 	DlockResult result;
-
-	dlock_args_prevent_read_only("dlock_release()");
 
 	dlock_args_key(fcinfo, &request);
 	dlock_args_claim(fcinfo, 1, 2, &request);
@@ -206,6 +205,13 @@ dlock_release(PG_FUNCTION_ARGS)
 	if (result.answer == DLOCK_IS_NOT_HELD)
 		dlock_lock_require_served(&request);
 	return answer_text(result.answer);
+}
+
+Datum
+dlock_release(PG_FUNCTION_ARGS)
+{
+	dlock_args_prevent_read_only("dlock_release()");
+	return answer_claim(fcinfo, DLOCK_RELEASE);
 }
 
 Datum
@@ -219,18 +225,8 @@ dlock_release_session(PG_FUNCTION_ARGS)
 Datum
 dlock_check(PG_FUNCTION_ARGS)
 {
-	DlockRequest request = {.op = DLOCK_CHECK};
-	DlockResult result;
-
 	dlock_args_require_primary("dlock_check()");
-
-	dlock_args_key(fcinfo, &request);
-	dlock_args_claim(fcinfo, 1, 2, &request);
-
-	dlock_lock_execute(&request, &result);
-	if (result.answer == DLOCK_IS_NOT_HELD)
-		dlock_lock_require_served(&request);
-	return answer_text(result.answer);
+	return answer_claim(fcinfo, DLOCK_CHECK);
 }
 
 void

@@ -52,6 +52,7 @@
 #include "lock.h"
 #include "serve.h"
 #include "stats.h"
+#include "worker.h"
 
 #define BATCH			200
 #define IDLE_US			INT64CONST(5000000) /* then it leaves */
@@ -90,14 +91,7 @@ dlock_granter_start(int number)
 {
 	BackgroundWorker worker;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	snprintf(worker.bgw_library_name, BGW_MAXLEN, "dlock");
-	snprintf(worker.bgw_function_name, BGW_MAXLEN, "dlock_granter_main");
-	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock granter");
-	snprintf(worker.bgw_type, BGW_MAXLEN, "dlock granter");
+	dlock_worker_describe(&worker, "granter", BGW_NEVER_RESTART);
 	worker.bgw_main_arg = Int32GetDatum(number);
 	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }

@@ -53,6 +53,7 @@
 #include "places.h"
 #include "reaper.h"
 #include "ticket.h"
+#include "worker.h"
 
 #define RESTART_SECONDS		1
 #define GRANTER_PAUSE_US	INT64CONST(1000000)
@@ -66,14 +67,7 @@ dlock_launcher_init(void)
 {
 	BackgroundWorker worker;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = RESTART_SECONDS;
-	snprintf(worker.bgw_library_name, BGW_MAXLEN, "dlock");
-	snprintf(worker.bgw_function_name, BGW_MAXLEN, "dlock_launcher_main");
-	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock launcher");
-	snprintf(worker.bgw_type, BGW_MAXLEN, "dlock launcher");
+	dlock_worker_describe(&worker, "launcher", RESTART_SECONDS);
 	RegisterBackgroundWorker(&worker);
 }
 
@@ -236,14 +230,7 @@ run_reaper(DlockDatabase *db)
 	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	snprintf(worker.bgw_library_name, BGW_MAXLEN, "dlock");
-	snprintf(worker.bgw_function_name, BGW_MAXLEN, "dlock_reaper_main");
-	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock reaper");
-	snprintf(worker.bgw_type, BGW_MAXLEN, "dlock reaper");
+	dlock_worker_describe(&worker, "reaper", BGW_NEVER_RESTART);
 	worker.bgw_main_arg = Int32GetDatum(dlock_database_number(db));
 	worker.bgw_notify_pid = MyProcPid;
 

@@ -241,40 +241,54 @@ read_ticket(int64 number, Oid role, DlockTicketShown *shown, TransactionId *xid,
 	return state;
 }
 
+/*
+ * The same, but if it waits, it is returned with its bucket locked.  NULL: it does
+ * not, and shown->state is what it does instead.
+ */
+static DlockTicket *
+lock_or_read(int64 number, Oid role, DlockTicketShown *shown, TransactionId *xid,
+			 DlockTicketState *outcome)
+{
+	for (;;)
+	{
+		DlockTicket *ticket;
+
+		CHECK_FOR_INTERRUPTS();
+		shown->state = read_ticket(number, role, shown, xid, outcome);
+		if (shown->state != DLOCK_TICKET_WAITING)
+			return NULL;
+		ticket = lock_waiting(number);
+		if (ticket != NULL)
+			return ticket;
+	}
+}
+
 /* False: there is no such ticket of this role. */
 bool
 dlock_ticket_show(int64 number, Oid role, DlockTicketShown *shown)
 {
-	for (;;)
+	TransactionId xid;
+	DlockTicketState outcome;
+	DlockTicket *ticket = lock_or_read(number, role, shown, &xid, &outcome);
+
+	shown->position = 0;
+	if (ticket != NULL)
 	{
-		TransactionId xid;
-		DlockTicketState outcome;
-		DlockTicket *ticket;
-
-		shown->position = 0;
-		shown->state = read_ticket(number, role, shown, &xid, &outcome);
-		if (shown->state == DLOCK_TICKET_ENDING)
-		{
-			/* it has ended when its granter's commit is visible to all */
-			if (!TransactionIdIsInProgress(xid) && TransactionIdDidCommit(xid))
-				shown->state = outcome;
-			else
-			{
-				shown->state = DLOCK_TICKET_WAITING;
-				shown->position = 1;
-			}
-			return true;
-		}
-		if (shown->state != DLOCK_TICKET_WAITING)
-			return shown->state != DLOCK_TICKET_UNKNOWN;
-
-		ticket = lock_waiting(number);
-		if (ticket == NULL)
-			continue;
 		shown->position = dlock_queue_position(&ticket->waiter) + 1;
 		dlock_queue_unlock(ticket->waiter.hash);
-		return true;
 	}
+	else if (shown->state == DLOCK_TICKET_ENDING)
+	{
+		/* it has ended when its granter's commit is visible to all */
+		if (!TransactionIdIsInProgress(xid) && TransactionIdDidCommit(xid))
+			shown->state = outcome;
+		else
+		{
+			shown->state = DLOCK_TICKET_WAITING;
+			shown->position = 1;
+		}
+	}
+	return shown->state != DLOCK_TICKET_UNKNOWN;
 }
 
 /*
@@ -284,34 +298,24 @@ dlock_ticket_show(int64 number, Oid role, DlockTicketShown *shown)
 bool
 dlock_ticket_remove(int64 number, Oid role, DlockTicketShown *shown)
 {
-	for (;;)
-	{
-		TransactionId xid;
-		DlockTicketState outcome;
-		DlockTicket *ticket;
+	TransactionId xid;
+	DlockTicketState outcome;
+	DlockTicket *ticket;
 
-		CHECK_FOR_INTERRUPTS();
-		shown->state = read_ticket(number, role, shown, &xid, &outcome);
+	while ((ticket = lock_or_read(number, role, shown, &xid, &outcome)) == NULL)
+	{
 		if (shown->state == DLOCK_TICKET_DRAFT)
 		{
 			dlock_ticket_discard(number);
 			return true;
 		}
-		if (shown->state == DLOCK_TICKET_ENDING)
-		{
-			if (TransactionIdIsValid(xid))
-				XactLockTableWait(xid, NULL, NULL, XLTW_None);
-			continue;
-		}
-		if (shown->state != DLOCK_TICKET_WAITING)
+		if (shown->state != DLOCK_TICKET_ENDING)
 			return false;
-
-		ticket = lock_waiting(number);
-		if (ticket == NULL)
-			continue;
-		drop_waiting(ticket);
-		return true;
+		if (TransactionIdIsValid(xid))
+			XactLockTableWait(xid, NULL, NULL, XLTW_None);
 	}
+	drop_waiting(ticket);
+	return true;
 }
 
 /*

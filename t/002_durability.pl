@@ -220,10 +220,7 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM dlock.locks WHERE key = 'n
 	0, 'nothing was written');
 
 my $standby = new_standby($node, 'standby');
-$node->append_conf('postgresql.conf', "synchronous_standby_names = 'standby'");
-$node->reload;
-$node->poll_query_until('postgres',
-	"SELECT sync_state = 'sync' FROM pg_stat_replication") or die 'no synchronous standby';
+make_synchronous($node, $standby);
 
 my $version = $node->safe_psql('postgres',
 	"SET dlock.require_sync = on; SELECT dlock_acquire('confirmed', '1h')");

@@ -23,10 +23,7 @@ client_build();
 
 my $primary = new_node('primary', streaming => 1);
 my $standby = new_standby($primary, 'standby');
-$primary->append_conf('postgresql.conf', "synchronous_standby_names = '*'\n");
-$primary->reload;
-$primary->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
-  or die 'the standby is not synchronous';
+make_synchronous($primary, $standby);
 
 # the standby is first in the list: it must be skipped now and found later
 my $both = conninfo($primary,

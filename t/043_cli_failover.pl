@@ -16,11 +16,7 @@ use DlockCli;
 
 my $primary = new_node('primary', streaming => 1);
 my $standby = new_standby($primary, 'standby');
-
-$primary->append_conf('postgresql.conf', "synchronous_standby_names = '*'\n");
-$primary->reload;
-$primary->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
-  or die 'the standby is not synchronous';
+make_synchronous($primary, $standby);
 
 my $conninfo = sprintf "host='%s,%s' port=%d,%d dbname=postgres", $primary->host, $standby->host, $primary->port, $standby->port;
 my $script = script_file(<<'SH');

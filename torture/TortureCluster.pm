@@ -27,6 +27,7 @@ use Time::HiRes qw(clock_gettime sleep CLOCK_MONOTONIC);
 use constant GROUPS => 2;    # of clients, with links of their own
 
 sub now { return clock_gettime(CLOCK_MONOTONIC); }
+sub microseconds { return int(now() * 1e6); }
 
 # bindir: of PostgreSQL; programs: the folder of links and nospace.so; work: a
 # folder with a short name; nodes, mode, clock and disk: the kind of run.

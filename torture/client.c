@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calls.h"
 #include "client.h"
 #include "dlock.h"
 #include "history.h"
@@ -114,23 +115,9 @@ on_event(const dlock_event *event, void *arg)
 	Slot	   *slot = arg;
 
 	if (event->type == DLOCK_EVENT_LOST)
-		history(now_us(), "lost %d key=%s version=%lld reason=%s", client, event->key,
-				(long long) event->version, dlock_reason_name(event->reason));
+		record_lost(client, event);
 	else if (event->type == DLOCK_EVENT_PREEMPTED)
 		__atomic_store_n(&slot->asked, 1, __ATOMIC_RELAXED);
-}
-
-/*
- * When the TTL began.  The library reports the time left until its local
- * deadline, which is at nine tenths, in whole milliseconds.  0: nothing left.
- */
-static int64_t
-base_of(const dlock_lock *lock)
-{
-	int64_t		now = now_us();
-	int64_t		left = dlock_left_ms(lock);
-
-	return left > 0 ? now + (left - 1) * 1000 - dlock_ttl_ms(lock) * 9 / 10 * 1000 : 0;
 }
 
 /* Renewals by the library are not calls of ours; record them, too. */
@@ -157,18 +144,6 @@ watch(void *arg)
 		pthread_mutex_unlock(&mutex);
 	}
 	return NULL;
-}
-
-/* The outcome of an operation that got no proper answer. */
-static void
-done_otherwise(long number, const char *what, dlock_status status, const dlock_error *err)
-{
-	if (status == DLOCK_TIMEOUT || status == DLOCK_UNREACHABLE || status == DLOCK_LOST)
-		history(now_us(), "done %d %ld %s unknown reason=%s", client, number, what,
-				dlock_status_name(status));
-	else
-		history(now_us(), "done %d %ld %s error state=%s reason=%s", client, number, what,
-				err->sqlstate[0] != '\0' ? err->sqlstate : "none", dlock_status_name(status));
 }
 
 void
@@ -254,7 +229,7 @@ do_acquire(Slot *slot)
 	if (status == DLOCK_BUSY)
 		history(now_us(), "done %d %ld acquire busy", client, number);
 	else if (status != DLOCK_OK)
-		done_otherwise(number, "acquire", status, &err);
+		record_otherwise(client, number, "acquire", status, &err);
 	if (status != DLOCK_OK)
 		return;
 
@@ -294,7 +269,7 @@ do_refresh(Slot *slot)
 	else if (status == DLOCK_LOST)
 		history(now_us(), "done %d %ld refresh lost", client, number);
 	else
-		done_otherwise(number, "refresh", status, &err);
+		record_otherwise(client, number, "refresh", status, &err);
 }
 
 static void
@@ -314,7 +289,7 @@ do_release(Slot *slot)
 	else if (status == DLOCK_HELD_BY_OTHER)
 		history(now_us(), "done %d %ld release held_by_other", client, number);
 	else
-		done_otherwise(number, "release", status, &err);
+		record_otherwise(client, number, "release", status, &err);
 	drop(slot);
 }
 

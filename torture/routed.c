@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calls.h"
 #include "dlock.h"
 #include "history.h"
 
@@ -55,18 +56,7 @@ on_event(const dlock_event *event, void *arg)
 {
 	(void) arg;
 	if (event->type == DLOCK_EVENT_LOST)
-		history(now_us(), "lost %d key=%s version=%lld reason=%s", client, event->key,
-				(long long) event->version, dlock_reason_name(event->reason));
-}
-
-/* When the TTL began, or 0: see client.c. */
-static int64_t
-base_of(const dlock_lock *lock)
-{
-	int64_t		now = now_us();
-	int64_t		left = dlock_left_ms(lock);
-
-	return left > 0 ? now + (left - 1) * 1000 - dlock_ttl_ms(lock) * 9 / 10 * 1000 : 0;
+		record_lost(client, event);
 }
 
 /* Renewals by the library are not calls of ours; record them, too. */
@@ -90,16 +80,6 @@ watch(void *arg)
 		pthread_mutex_unlock(&mutex);
 	}
 	return NULL;
-}
-
-static void
-done_otherwise(const char *what, dlock_status status, const dlock_error *err)
-{
-	if (status == DLOCK_TIMEOUT || status == DLOCK_UNREACHABLE || status == DLOCK_LOST)
-		history(now_us(), "done %d %ld %s unknown reason=%s", client, op, what, dlock_status_name(status));
-	else
-		history(now_us(), "done %d %ld %s error state=%s", client, op, what,
-				err->sqlstate[0] != '\0' ? err->sqlstate : "none");
 }
 
 static dlock_lock *
@@ -127,7 +107,7 @@ do_acquire(const char *key)
 	if (status == DLOCK_BUSY)
 		history(now_us(), "done %d %ld acquire busy", client, op);
 	else if (status != DLOCK_OK)
-		done_otherwise("acquire", status, &err);
+		record_otherwise(client, op, "acquire", status, &err);
 	if (status != DLOCK_OK)
 		return NULL;
 
@@ -161,7 +141,7 @@ do_refresh(dlock_lock *lock, const char *key)
 	else if (status == DLOCK_LOST)
 		history(now_us(), "done %d %ld refresh lost", client, op);
 	else
-		done_otherwise("refresh", status, &err);
+		record_otherwise(client, op, "refresh", status, &err);
 }
 
 static void
@@ -181,7 +161,7 @@ do_release(dlock_lock *lock, const char *key)
 	else if (status == DLOCK_HELD_BY_OTHER)
 		history(now_us(), "done %d %ld release held_by_other", client, op);
 	else
-		done_otherwise("release", status, &err);
+		record_otherwise(client, op, "release", status, &err);
 }
 
 static void
