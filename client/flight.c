@@ -9,12 +9,13 @@
  * and one thread is not slowed down.
  *
  * While a flight waits for its flush, neither the server nor the client has much
- * to do.  So if as many calls are queued as are in the air, they are a second
- * flight, on another connection.  With fewer it is better to wait: the cost of a
- * flight is then shared by more calls.  This holds for either of them: a flight that
- * has landed stays on the ground while the other one is in the air and fewer calls
- * are queued than that one carries.  Otherwise those few would go at once, would be
- * back before the many, and most flights would be small.
+ * to do.  So a second flight may leave meanwhile, on another connection.  It carries
+ * the calls that are quick, because they need no flush (queue.c), and while it does,
+ * the main flight leaves such calls to it.  If there are few of them, they go with the
+ * others, because the cost of a flight is then shared by more calls, unless the main
+ * flight is slow: where a flush takes long, or a standby has to confirm it, even one
+ * release goes by itself.  If as many calls of all kinds are queued as are in the air,
+ * the second flight carries them all.
  *
  * There is no thread for this.  One of the threads that wait for an answer drives
  * a flight: it connects, sends, polls and hands out the answers, without the mutex
@@ -85,6 +86,36 @@ give_conn(dlock_handle *handle, DlockFlight *flight)
  * Flights
  */
 
+/* Is it slow, or was the one before it? */
+static bool
+is_slow(const DlockFlight *flight)
+{
+	return flight->took >= DLOCK_SLOW_MS ||
+		(flight->nair > 0 && dlock_now() >= flight->sent_at + DLOCK_SLOW_MS);
+}
+
+/*
+ * Which calls would it carry?  Those that the main flight leaves to a quick one go when
+ * that has landed.  If that takes too long, something is wrong with it, and the main one
+ * takes them along.
+ */
+static DlockWhich
+boarding(const dlock_handle *handle, const DlockFlight *flight)
+{
+	const DlockQueue *queue = &handle->queue;
+	const DlockFlight *main = &handle->main;
+	const DlockFlight *second = &handle->second;
+	int			enough = is_slow(main) ? 1 : DLOCK_SECOND_LEAST;
+
+	if (!dlock_flight_is_second(handle, flight))
+		return second->nair > 0 && second->is_quick &&
+			dlock_now() < second->sent_at + DLOCK_HOLD_MS &&
+			queue->n - queue->nquick >= enough ? DLOCK_SLOW : DLOCK_ALL;
+	if (queue->nquick >= enough)
+		return DLOCK_QUICK;
+	return queue->n >= dlock_max(main->nair, DLOCK_SECOND_LEAST) ? DLOCK_ALL : DLOCK_NONE;
+}
+
 /* Without the mutex: nobody else touches what is in the air meanwhile. */
 static void
 load_and_send(DlockFlight *flight)
@@ -114,8 +145,8 @@ launch(dlock_handle *handle, DlockFlight *flight, const DlockCall *own)
 	int64_t		until = 0;
 
 	flight->sent_at = dlock_now();
-	dlock_queue_board(&handle->queue, flight,
-					  dlock_flight_is_second(handle, flight) ? own : NULL, flight->sent_at);
+	dlock_queue_board(&handle->queue, flight, boarding(handle, flight), own,
+					  dlock_flight_is_second(handle, flight), flight->sent_at);
 	if (flight->nair == 0)
 		return;
 	for (int i = 0; i < flight->nair; i++)
@@ -143,20 +174,6 @@ launch(dlock_handle *handle, DlockFlight *flight, const DlockCall *own)
 		pthread_cond_broadcast(&handle->changed);
 }
 
-/*
- * Are fewer calls queued than it takes?  Then it is launched by the owner of a call
- * that comes later, or when the other one has landed, or has been in the air for so
- * long that something is wrong: the main flight must not wait for that.
- */
-bool
-dlock_flight_is_held_back(const dlock_handle *handle, const DlockFlight *flight)
-{
-	if (dlock_flight_is_second(handle, flight))
-		return handle->queue.n < dlock_max(handle->main.nair, DLOCK_SECOND_LEAST);
-	return handle->queue.n < handle->second.nair &&
-		dlock_now() < handle->second.sent_at + DLOCK_HOLD_MS;
-}
-
 /* Nothing is under way: connect, or send what is queued. */
 static int64_t
 start(dlock_handle *handle, DlockFlight *flight, const DlockCall *own, int64_t now,
@@ -167,9 +184,6 @@ start(dlock_handle *handle, DlockFlight *flight, const DlockCall *own, int64_t n
 
 	if (ready_at > now)
 		return ready_at;
-	/* the driver of the second flight sees to it that this comes to an end */
-	if (is_main && dlock_flight_is_held_back(handle, flight))
-		return DLOCK_NEVER;
 	if (flight->conn == NULL)
 	{
 		flight->conn = is_main ? dlock_pool_take(handle, true, until) :
@@ -188,7 +202,12 @@ start(dlock_handle *handle, DlockFlight *flight, const DlockCall *own, int64_t n
 		}
 	}
 	if (dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
+	{
 		launch(handle, flight, own);
+		/* those that it would carry are not ready yet */
+		if (flight->nair == 0 && is_main)
+			return now + DLOCK_GLANCE_MS;
+	}
 	else if (dlock_conn_state(flight->conn) == DLOCK_CONN_CLOSED)
 	{
 		if (flight->retry_at > now)
@@ -201,6 +220,15 @@ start(dlock_handle *handle, DlockFlight *flight, const DlockCall *own, int64_t n
 		pthread_mutex_lock(&handle->mutex);
 	}
 	return 0;
+}
+
+/* Would it carry that one? */
+static bool
+would_carry(const dlock_handle *handle, const DlockFlight *flight, const DlockCall *call)
+{
+	DlockWhich	which = boarding(handle, flight);
+
+	return which == DLOCK_ALL || (which == DLOCK_QUICK && dlock_call_is_quick(call));
 }
 
 /*
@@ -223,11 +251,26 @@ dlock_flight_to_drive(dlock_handle *handle, const DlockCall *call)
 		return NULL;
 	if (second->conn != NULL)
 		return second;			/* it is in the air, or connects */
-	if (handle->main.nair == 0 || dlock_flight_is_held_back(handle, second) ||
+	if (handle->main.nair == 0 || !would_carry(handle, second, call) ||
 		handle->nspare + 1 >= handle->max_connections - DLOCK_MIN_CONNECTIONS)
 		return NULL;
 	now = dlock_now();
 	return call->ready_at <= now && second->retry_at <= now ? second : NULL;
+}
+
+/*
+ * When does the owner of a call that is queued have to look again by itself?  The
+ * main flight may turn out to be slow.
+ */
+int64_t
+dlock_flight_look_at(const dlock_handle *handle, const DlockCall *call)
+{
+	int64_t		slow_at = handle->main.sent_at + DLOCK_SLOW_MS;
+
+	if (call->state == DLOCK_CALL_QUEUED && dlock_call_is_quick(call) &&
+		handle->main.nair > 0 && slow_at > dlock_now())
+		return slow_at;
+	return DLOCK_NEVER;
 }
 
 /*
@@ -247,14 +290,10 @@ dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, const DlockCall *o
 	if (flight->nair > 0)
 	{
 		int64_t		patience = flight->sent_at + dlock_probe_ms(handle->timeout_ms);
-		int64_t		hold = flight->sent_at + DLOCK_HOLD_MS;
 
 		until = dlock_min(until, flight->answer_by);
 		if (patience > now)
 			until = dlock_min(until, patience);
-		/* others may want to drive the main flight then (ride.c) */
-		if (hold > now && dlock_flight_is_second(handle, flight))
-			until = dlock_min(until, hold);
 	}
 	if (idle_until == 0 && flight->conn != NULL)
 	{
@@ -276,7 +315,7 @@ dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, const DlockCall *o
 		dlock_conn_state(flight->conn) == DLOCK_CONN_READY)
 	{
 		if (dlock_queue_next_ready(&handle->queue) <= dlock_now() &&
-			!dlock_flight_is_held_back(handle, flight))
+			boarding(handle, flight) != DLOCK_NONE)
 			launch(handle, flight, own);
 		if (flight->nair == 0 && flight->is_knock)
 			dlock_flight_drop_conn(handle, flight); /* all that wait would

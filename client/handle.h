@@ -119,6 +119,7 @@ typedef struct DlockFlight
 												 * whose owner has left */
 	int			nair;
 	int			first[DLOCK_KINDS]; /* of each kind, in the air */
+	bool		is_quick;		/* nothing in the air waits for a flush */
 	bool		driven;			/* a thread sees to it, and uses the
 								 * connection without the mutex */
 	bool		loading;		/* and what is in the air */
@@ -131,6 +132,7 @@ typedef struct DlockFlight
 	bool		is_old;			/* it had, before this flight */
 	int64_t		sent_at;
 	int64_t		answer_by;
+	int64_t		took;			/* the last one that was answered */
 	int64_t		retry_at;		/* to connect */
 	int64_t		backoff;
 	dlock_error error;			/* why it is not connected */
@@ -142,9 +144,11 @@ typedef struct DlockQueue
 	struct DlockCall *first;
 	struct DlockCall *last;
 	int			n;
-	unsigned int party;			/* the number of the one that can be joined */
-	bool		has_leader;		/* ... which has one */
-	int			words[DLOCK_PARTIES];	/* where parties sleep; atomic */
+	int			nquick;			/* of them, those that wait for no flush */
+	/* quick or not: the number of the party that can be joined */
+	unsigned int party[2];
+	bool		has_leader[2];	/* ... which has one */
+	int			words[2][DLOCK_PARTIES];	/* where parties sleep; atomic */
 } DlockQueue;
 
 struct dlock_handle

@@ -3,10 +3,15 @@
  * queue.c
  *	  Calls that wait for the next flight, and which of them go together.
  *
+ * A call of a thread is quick if the server need not flush anything before it answers:
+ * a check, a release, mostly a refresh.  Quick calls may go by themselves, so that they
+ * do not wait for a flush (flight.c).  Those of a program with an event loop never do,
+ * so they do not count as quick.
+ *
  * Calls that come between two flights are a party: they will mostly fly together,
  * and be answered together.  So their threads sleep on one word, and one call of the
  * kernel wakes them all.  Only the first of them, the leader, has a word of its own:
- * it can be woken alone, to drive (ride.c).
+ * it can be woken alone, to drive (ride.c).  Quick calls are a party of their own.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,6 +29,12 @@ dlock_flight_limit(const DlockCall *call)
 	return dlock_min(call->until, call->silent_until);
 }
 
+bool
+dlock_call_is_quick(const DlockCall *call)
+{
+	return call->kind <= DLOCK_LAST_QUICK && (call->waker == NULL || call->waker->list == NULL);
+}
+
 static void
 append(DlockQueue *queue, DlockCall *call)
 {
@@ -36,6 +47,7 @@ append(DlockQueue *queue, DlockCall *call)
 	*at = call;
 	queue->last = call;
 	queue->n++;
+	queue->nquick += dlock_call_is_quick(call);
 }
 
 /* Those of a flight that has failed come first, in their order. */
@@ -49,6 +61,7 @@ dlock_queue_put_back(DlockQueue *queue, DlockCall **calls, int n)
 		queue->first = calls[i];
 		if (queue->last == NULL)
 			queue->last = calls[i];
+		queue->nquick += dlock_call_is_quick(calls[i]);
 	}
 	queue->n += n;
 }
@@ -64,6 +77,7 @@ unlink_call(DlockQueue *queue, DlockCall *call, DlockCall *before)
 	if (queue->last == call)
 		queue->last = before;
 	queue->n--;
+	queue->nquick -= dlock_call_is_quick(call);
 }
 
 void
@@ -79,8 +93,18 @@ dlock_queue_take_out(DlockQueue *queue, DlockCall *call)
 static void
 join_party(DlockQueue *queue, DlockCall *call)
 {
-	call->shared = queue->has_leader ? &queue->words[queue->party % DLOCK_PARTIES] : NULL;
-	queue->has_leader = true;
+	bool		quick = dlock_call_is_quick(call);
+
+	call->shared = queue->has_leader[quick] ?
+		&queue->words[quick][queue->party[quick] % DLOCK_PARTIES] : NULL;
+	queue->has_leader[quick] = true;
+}
+
+static void
+end_party(DlockQueue *queue, bool quick)
+{
+	queue->party[quick]++;
+	queue->has_leader[quick] = false;
 }
 
 /* Join the queue; the caller drives, or sleeps until it is woken. */
@@ -155,19 +179,34 @@ is_asleep(const DlockCall *call)
 }
 
 /*
- * Take those that go together out of the queue.  If "own" is given, the flight is
- * driven by the owner of that call, and carries nothing else but the calls of threads
- * that sleep: one of them can drive it later.
+ * Would the flight carry it?  "own" is the call of its driver, which goes with it in any
+ * case.  The second flight carries nothing else but the calls of threads that sleep: one
+ * of them can drive it later.
  */
+static bool
+is_aboard(const DlockCall *call, DlockWhich which, const DlockCall *own, bool is_second)
+{
+	if (call == own || which == DLOCK_NONE)
+		return call == own;
+	if (is_second && !is_asleep(call))
+		return false;
+	return which == DLOCK_ALL || (which == DLOCK_QUICK) == dlock_call_is_quick(call);
+}
+
+/* Take those that go together out of the queue. */
 void
-dlock_queue_board(DlockQueue *queue, DlockFlight *flight, const DlockCall *own, int64_t now)
+dlock_queue_board(DlockQueue *queue, DlockFlight *flight, DlockWhich which,
+				  const DlockCall *own, bool is_second, int64_t now)
 {
 	DlockCall  *before = NULL;
 	DlockCall  *next;
 	size_t		size = 0;
 
-	queue->party++;
-	queue->has_leader = false;
+	if (which != DLOCK_QUICK)
+		end_party(queue, false);
+	if (which != DLOCK_SLOW)
+		end_party(queue, true);
+	flight->is_quick = true;
 	flight->nair = 0;
 	for (DlockCall *call = queue->first;
 		 call != NULL && flight->nair < DLOCK_MAX_FLIGHT; call = next)
@@ -176,12 +215,13 @@ dlock_queue_board(DlockQueue *queue, DlockFlight *flight, const DlockCall *own, 
 
 		next = call->next;
 		if (call->ready_at > now || (alone && flight->nair > 0) ||
-			(own != NULL && call != own && !is_asleep(call)))
+			!is_aboard(call, which, own, is_second))
 		{
 			before = call;
 			continue;
 		}
 		unlink_call(queue, call, before);
+		flight->is_quick = flight->is_quick && dlock_call_is_quick(call);
 		call->state = DLOCK_CALL_FLYING;
 		call->flight = flight;
 		flight->air[flight->nair++] = call;

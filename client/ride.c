@@ -68,8 +68,7 @@ dlock_flight_hand_over(dlock_handle *handle, const DlockFlight *own)
 		drop_if_deserted(handle, &handle->second);
 	if (own != &handle->second && !handle->second.driven)
 		(void) wake_passenger(&handle->second);
-	if (own == &handle->main || handle->main.driven || wake_passenger(&handle->main) ||
-		dlock_flight_is_held_back(handle, &handle->main))
+	if (own == &handle->main || handle->main.driven || wake_passenger(&handle->main))
 		return;
 	for (DlockCall *call = handle->queue.first; call != NULL; call = call->next)
 		if (wake_driver(call->waker))
@@ -159,6 +158,7 @@ wait_for(dlock_handle *handle, DlockCall *call)
 				continue;
 			until = dlock_min(until, idle_until);
 		}
+		until = dlock_min(until, dlock_flight_look_at(handle, call));
 		dlock_waker_prepare(&waker, call->shared);
 
 		/* only until the end of this function */

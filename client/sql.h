@@ -39,6 +39,7 @@ typedef enum DlockKind
 	DLOCK_RELEASES,
 	DLOCK_REFRESHES,
 	DLOCK_CHECKS,
+	DLOCK_LAST_QUICK = DLOCK_CHECKS,	/* the others are to be flushed */
 	DLOCK_TRIES_FOR_KEY,
 	DLOCK_TRIES,
 	DLOCK_ENQUEUES,

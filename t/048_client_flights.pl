@@ -82,6 +82,35 @@ is($a->answer->{bad}, 0, 'and then it is released');
 cmp_ok(connections('threads'), '<=', 4, 'on at most 4 connections');
 
 #
+# What needs no flush does not wait for what does
+#
+
+my $alone = new_node('alone', streaming => 1);
+
+sub require_standby
+{
+	my ($names) = @_;
+
+	$alone->safe_psql('postgres', "SET synchronous_commit = local; ALTER SYSTEM SET synchronous_standby_names = '$names'");
+	$alone->reload;
+	return;
+}
+
+my $unconfirmed = "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'unconfirmed' AND wait_event = 'SyncRep'";
+my $u = driver(conninfo($alone, more => 'application_name=unconfirmed'));
+is($u->ask('acquire', $_, ttl => 600000)->{status}, 'ok', "acquired $_") for 'first', 'next';
+require_standby('nobody');
+$alone->poll_query_until('postgres', "SELECT status = 'problem' FROM dlock_health() WHERE name = 'standbys'") or die 'no standby is required';
+is($u->ask('begin', 'unconfirmed', ttl => 600000, timeout => 170000)->{bad}, 0, 'a thread acquires a key');
+$alone->poll_query_until('postgres', $unconfirmed) or die 'the acquire does not wait';
+is($u->ask('check', $_)->{status}, 'ok', "no standby confirms that, but $_ is checked") for 'first', 'next';
+is(give_back($u, $_), 'ok', "and $_ is released") for 'first', 'next';
+is($alone->safe_psql('postgres', $unconfirmed), 't', 'while the acquire waits');
+require_standby('');
+is($u->ask('end', '')->{bad}, 0, 'the acquire goes on when it need not be confirmed');
+$alone->stop;
+
+#
 # The bound: with two connections there is none for a call that waits
 #
 

@@ -174,6 +174,47 @@ beside_a_blocked_release(const char *key, int64_t threads, int64_t rounds,
 }
 
 /*
+ * One thread that acquires and releases a key, while the driver goes on with other
+ * commands ("begin"), until "end" waits for it.
+ */
+static Member begun;
+static char begun_key[200];
+static dlock_options begun_options;
+
+static void *
+begun_main(void *arg)
+{
+	Member	   *member = arg;
+	dlock_lock *lock = NULL;
+	dlock_error err;
+
+	expect(member, dlock_acquire(handle, member->key, member->options, &lock, &err), DLOCK_OK, &err);
+	if (lock != NULL)
+		expect(member, dlock_release(lock, -1, &err), DLOCK_OK, &err);
+	dlock_free(lock);
+	return NULL;
+}
+
+static int64_t
+begin(const char *key, const dlock_options *options)
+{
+	snprintf(begun_key, sizeof(begun_key), "%s", key);
+	begun_options = *options;
+	begun = (Member)
+	{
+		.key = begun_key,.options = &begun_options
+	};
+	return pthread_create(&begun.thread, NULL, begun_main, &begun);
+}
+
+static int64_t
+end(void)
+{
+	pthread_join(begun.thread, NULL);
+	return begun.bad;
+}
+
+/*
  * Calls that are started: all acquires first; each that is granted is released.
  */
 
@@ -293,6 +334,10 @@ crowd(const char *what, const char *key, int64_t threads, int64_t count,
 		return in_threads(flights_main, key, threads, count, options);
 	if (strcmp(what, "blocked") == 0)
 		return beside_a_blocked_release(key, threads, count, options);
+	if (strcmp(what, "begin") == 0)
+		return begin(key, options);
+	if (strcmp(what, "end") == 0)
+		return end();
 	if (strcmp(what, "queue") == 0)
 	{
 		int64_t		bad;

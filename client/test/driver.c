@@ -532,6 +532,8 @@ static const struct
 	{"work", false, do_crowd},
 	{"flights", false, do_crowd},
 	{"blocked", false, do_crowd},
+	{"begin", false, do_crowd},
+	{"end", false, do_crowd},
 	{"queue", false, do_crowd},
 	{"started", false, do_crowd},
 	{"cancelled", false, do_crowd},

@@ -33,16 +33,22 @@ open_handle(int connections)
 
 /* Its owner sleeps, unless waker is NULL. */
 static void
-add(dlock_handle *handle, DlockCall *call, DlockWaker *waker)
+add_kind(dlock_handle *handle, DlockCall *call, DlockKind kind, DlockWaker *waker)
 {
 	static const char *params[] = {"key", "1", "owner", "100ms"};
 
 	dlock_call_init(call, dlock_sql_release, 4, params, 60000);
-	call->kind = DLOCK_RELEASES;
+	call->kind = kind;
 	dlock_flight_add(handle, call);
 	if (waker != NULL)
 		dlock_waker_prepare(waker, call->shared);
 	call->waker = waker;
+}
+
+static void
+add(dlock_handle *handle, DlockCall *call, DlockWaker *waker)
+{
+	add_kind(handle, call, DLOCK_TRIES_FOR_KEY, waker);
 }
 
 static void
@@ -124,13 +130,88 @@ test_passengers(void)
 	add(handle, &started, NULL);
 	started.waker = &listed;
 	add(handle, &own, NULL);
-	dlock_queue_board(&handle->queue, &handle->second, &own, dlock_now());
+	dlock_queue_board(&handle->queue, &handle->second, DLOCK_ALL, &own, true, dlock_now());
 	ok(handle->second.nair == 2 && sleeper.flight == &handle->second && own.flight == &handle->second,
 	   "the second flight carries the calls of its driver and of threads that sleep");
 	ok(handle->queue.n == 2 && driver.state == DLOCK_CALL_QUEUED && started.state == DLOCK_CALL_QUEUED,
 	   "not that of one who is awake, nor one that was started");
-	dlock_queue_board(&handle->queue, &handle->main, NULL, dlock_now());
+	dlock_queue_board(&handle->queue, &handle->main, DLOCK_ALL, NULL, false, dlock_now());
 	ok(handle->main.nair == 2 && handle->queue.n == 0, "the main flight carries all");
+	handle->main.nair = handle->second.nair = 0;
+	dlock_close(handle);
+}
+
+/* A second flight, or none. */
+static bool
+is_second_wanted(dlock_handle *handle, const DlockCall *call)
+{
+	return dlock_flight_to_drive(handle, call) == &handle->second;
+}
+
+static void
+test_quick(void)
+{
+	dlock_handle *handle = open_handle(4);
+	DlockWoken	list = {.cond = &handle->async.wake};
+	DlockWaker	listed = {.list = &list};
+	DlockWaker	wakers[CALLS] = {0};
+	DlockCall	calls[CALLS];
+	DlockCall	flying;
+	DlockCall	slow;
+	DlockCall	own;
+	DlockCall	started;
+	DlockWaker	waker = {0};
+
+	add(handle, &flying, NULL);
+	dlock_queue_take_out(&handle->queue, &flying);
+	take_off(&handle->main, &flying);
+	handle->main.nair = CALLS + 1;	/* so they have to be quick */
+	handle->main.driven = true;
+	handle->main.sent_at = dlock_now() + 60000; /* not long ago, whatever
+												 * happens meanwhile */
+	add(handle, &slow, &waker);
+	for (int i = 0; i < DLOCK_SECOND_LEAST; i++)
+	{
+		bool		enough = i + 1 >= DLOCK_SECOND_LEAST;
+
+		add_kind(handle, &calls[i], DLOCK_RELEASES, &wakers[i]);
+		ok(is_second_wanted(handle, &calls[i]) == enough, "%d quick calls wait: %s second flight", i + 1,
+		   enough ? "a" : "no");
+		handle->main.took = DLOCK_SLOW_MS;
+		ok(is_second_wanted(handle, &calls[i]), "but one, if the main flight is slow");
+		handle->main.took = 0;
+	}
+	ok(dlock_flight_look_at(handle, &calls[0]) == handle->main.sent_at + DLOCK_SLOW_MS &&
+	   dlock_flight_look_at(handle, &slow) == DLOCK_NEVER, "a quick call looks whether it is");
+	dlock_queue_take_out(&handle->queue, &calls[1]);
+	ok(!is_second_wanted(handle, &calls[0]), "one has left");
+	handle->main.sent_at = dlock_now() - DLOCK_SLOW_MS;
+	ok(is_second_wanted(handle, &calls[0]), "the main flight has turned out to be slow");
+	ok(dlock_flight_look_at(handle, &calls[0]) == DLOCK_NEVER, "no need to look again");
+	add_kind(handle, &calls[1], DLOCK_RELEASES, &wakers[1]);
+	ok(dlock_flight_to_drive(handle, &slow) == NULL, "who is not quick does not drive it");
+	dlock_queue_board(&handle->queue, &handle->second, DLOCK_QUICK, &calls[0], true, dlock_now());
+	ok(handle->second.nair == DLOCK_SECOND_LEAST && handle->second.is_quick && handle->queue.n == 1 &&
+	   slow.state == DLOCK_CALL_QUEUED, "it carries the quick calls");
+	handle->second.sent_at = dlock_now();
+	handle->second.driven = true;
+
+	handle->main.nair = 0;
+
+	/* those that the second flight would never carry */
+	add_kind(handle, &started, DLOCK_RELEASES, NULL);
+	dlock_queue_take_out(&handle->queue, &started);
+	started.waker = &listed;
+	dlock_flight_add(handle, &started);
+	add_kind(handle, &own, DLOCK_RELEASES, NULL);
+	dlock_queue_take_out(&handle->queue, &slow);
+	add_kind(handle, &calls[CALLS - 1], DLOCK_RELEASES, &wakers[CALLS - 1]);
+	dlock_queue_board(&handle->queue, &handle->main, DLOCK_SLOW, &own, false, dlock_now());
+	ok(handle->main.nair == 2 && own.state == DLOCK_CALL_FLYING && started.state == DLOCK_CALL_FLYING,
+	   "the main flight takes the call of an event loop, and that of its driver");
+	ok(handle->queue.n == 1 && handle->queue.nquick == 1, "and leaves another quick one to it");
+	dlock_queue_board(&handle->queue, &handle->main, DLOCK_ALL, NULL, false, dlock_now());
+	ok(handle->main.nair == 1 && handle->queue.n == 0 && handle->queue.nquick == 0, "until all may go with it");
 	handle->main.nair = handle->second.nair = 0;
 	dlock_close(handle);
 }
@@ -146,7 +227,7 @@ test_parties(void)
 		add(handle, &calls[i], &wakers[i]);
 	ok(calls[0].shared == NULL && calls[1].shared != NULL && calls[1].shared == calls[2].shared,
 	   "those who wait together share a word, but for the first");
-	dlock_queue_board(&handle->queue, &handle->main, NULL, dlock_now());
+	dlock_queue_board(&handle->queue, &handle->main, DLOCK_ALL, NULL, false, dlock_now());
 	add(handle, &calls[3], &wakers[3]);
 	ok(calls[3].shared == NULL, "the next flight has a leader of its own");
 	wakers[0].next = &wakers[1];
@@ -165,5 +246,6 @@ test_flights(void)
 {
 	test_drivers();
 	test_passengers();
+	test_quick();
 	test_parties();
 }
