@@ -14,8 +14,8 @@
  * the main flight leaves such calls to it.  If there are few of them, they go with the
  * others, because the cost of a flight is then shared by more calls, unless the main
  * flight is slow: where a flush takes long, or a standby has to confirm it, even one
- * release goes by itself.  If as many calls of all kinds are queued as are in the air,
- * the second flight carries them all.
+ * release goes by itself.  If twice as many calls of all kinds are queued as are in the
+ * air, the second flight carries them all.
  *
  * There is no thread for this.  One of the threads that wait for an answer drives
  * a flight: it connects, sends, polls and hands out the answers, without the mutex
@@ -113,7 +113,7 @@ boarding(const dlock_handle *handle, const DlockFlight *flight)
 			queue->n - queue->nquick >= enough ? DLOCK_SLOW : DLOCK_ALL;
 	if (queue->nquick >= enough)
 		return DLOCK_QUICK;
-	return queue->n >= dlock_max(main->nair, DLOCK_SECOND_LEAST) ? DLOCK_ALL : DLOCK_NONE;
+	return queue->n >= 2 * dlock_max(main->nair, DLOCK_SECOND_LEAST) ? DLOCK_ALL : DLOCK_NONE;
 }
 
 /* Without the mutex: nobody else touches what is in the air meanwhile. */

@@ -15,7 +15,7 @@
 #include "unit_test.h"
 #include "waker.h"
 
-#define CALLS 20
+#define CALLS 40
 
 static dlock_handle *
 open_handle(int connections)
@@ -76,7 +76,7 @@ test_drivers(void)
 
 	for (int i = 0; i < CALLS; i++)
 	{
-		bool		enough = i + 1 >= DLOCK_SECOND_LEAST;
+		bool		enough = i + 1 >= 2 * DLOCK_SECOND_LEAST;
 
 		add(handle, &calls[i], &wakers[i]);
 		ok((dlock_flight_to_drive(handle, &calls[i]) == &handle->second) == enough,
