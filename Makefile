@@ -26,6 +26,7 @@ OBJS = \
 	src/funcs.o \
 	src/grant.o \
 	src/granter.o \
+	src/graph.o \
 	src/guc.o \
 	src/health.o \
 	src/hint.o \
