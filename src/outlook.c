@@ -187,6 +187,21 @@ still_asking(const DlockRequest *request, const DlockTurn *turn,
 }
 
 /*
+ * Has a request that wanted to upgrade lost its place?  If not all is settled, what
+ * is not may be that place.
+ */
+bool
+dlock_outlook_lost_place(const DlockRows *found, const DlockResult *result)
+{
+	if (result->upgrades)
+		return false;
+	for (int i = 0; i < found->n; i++)
+		if (found->states[i].unsettled)
+			return false;
+	return true;
+}
+
+/*
  * A try has been answered "busy" or "asked".  "looked_at" is a time from before
  * it.
  */
