@@ -116,8 +116,13 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 		now = dlock_clock_now();
 		if (result->answer == DLOCK_IS_BUSY && now >= turn->until)
 			break;
-		if (dlock_outlook_lost_place(&found, result))
-			dlock_wait_step_back();
+		if (dlock_wait_upgrades())
+		{
+			if (result->upgrades)
+				turn->behind = false;
+			else if (dlock_outlook_is_settled(&found))
+				dlock_wait_step_back();
+		}
 		dlock_outlook_make(request, turn, &found, result, looked_at, now, &outlook);
 		dlock_wait_publish(&outlook);
 		dlock_deadlock_watch(&watch, now);

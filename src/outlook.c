@@ -118,6 +118,12 @@ look_again_at(const DlockRequest *request, const DlockTurn *turn,
 			until = Min(until, dlock_fsm_yield_by(state, &turn->asking,
 												  turn->until, now));
 		}
+
+	/* it comes first only as long as it has its place */
+	if (result->upgrades)
+		for (int i = 0; i < found->n; i++)
+			if (found->states[i].ends && found->states[i].expires > looked_at)
+				until = Min(until, found->states[i].expires);
 	return until;
 }
 
@@ -187,14 +193,12 @@ still_asking(const DlockRequest *request, const DlockTurn *turn,
 }
 
 /*
- * Has a request that wanted to upgrade lost its place?  If not all is settled, what
- * is not may be that place.
+ * Is all settled that was found?  If a request that wanted to upgrade has no place
+ * any more, what is not settled may be that place.
  */
 bool
-dlock_outlook_lost_place(const DlockRows *found, const DlockResult *result)
+dlock_outlook_is_settled(const DlockRows *found)
 {
-	if (result->upgrades)
-		return false;
 	for (int i = 0; i < found->n; i++)
 		if (found->states[i].unsettled)
 			return false;

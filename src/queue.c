@@ -437,7 +437,11 @@ dlock_queue_position(const DlockWaiter *waiter)
 	return position;
 }
 
-/* Does another one have the turn?  All that wait ask this again and again. */
+/*
+ * Does another one have the turn?  All that wait ask this again and again, so only
+ * the first of the others counts.  An upgrade is first, but if it turns out that it
+ * is none any more, it is behind those that came before it.
+ */
 static bool
 is_behind(const DlockWaiter *waiter)
 {
@@ -447,10 +451,13 @@ is_behind(const DlockWaiter *waiter)
 	{
 		const DlockWaiter *other = waiter_at(iter.cur);
 
-		if (other == waiter)
+		if (other == waiter && !waiter->upgrades)
 			return false;
-		if (other->kind == DLOCK_WAIT_TURN && dlock_waiter_is_same(other, waiter))
-			return true;
+		if (other == waiter || other->kind != DLOCK_WAIT_TURN ||
+			!dlock_waiter_is_same(other, waiter))
+			continue;
+		return !waiter->upgrades || other->priority > waiter->priority ||
+			(other->priority == waiter->priority && other->arrival < waiter->arrival);
 	}
 	return false;
 }
@@ -458,7 +465,8 @@ is_behind(const DlockWaiter *waiter)
 /*
  * Before each look at the row.  Until the waiter has said when it will look
  * again, every change wakes it.  What it said last time may be sooner than what
- * this look leads to.  Returns whether another one has the turn.
+ * this look leads to.  Returns whether another one comes first, unless this is an
+ * upgrade.
  */
 bool
 dlock_queue_rearm(DlockWaiter *waiter)

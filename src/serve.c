@@ -274,7 +274,9 @@ dlock_serve_look(int64 number, int64 *due, bool *is_new, DlockServedTicket *serv
 		return miss_ticket(look, NULL, "timeout", served);
 	if (result.upgrades && !look->upgrades && !dlock_ticket_upgrade(number))
 		return miss_ticket(look, "40P01", "deadlock", served);
-	if (look->upgrades && dlock_outlook_lost_place(&found, &result))
+	if (look->upgrades && result.upgrades)
+		turn.behind = false;
+	else if (look->upgrades && dlock_outlook_is_settled(&found))
 		dlock_ticket_step_back(number);
 
 	dlock_outlook_make(&request, &turn, &found, &result, looked_at, now, &outlook);

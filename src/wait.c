@@ -120,7 +120,7 @@ dlock_wait_leave(bool wake_next)
 
 /*
  * Call this before each look at the row.  Returns whether another waiter comes
- * before us; if not, we have the turn.
+ * before us, unless we upgrade; if not, we have the turn.
  */
 bool
 dlock_wait_rearm(void)
@@ -134,15 +134,17 @@ dlock_wait_rearm(void)
 	return is_behind;
 }
 
-/*
- * We wanted a key for ourselves that we had a place of, and that place is gone.
- * From now on we wait like all others.
- */
+/* Do we come before all others, because we have a place of the key? */
+bool
+dlock_wait_upgrades(void)
+{
+	return me->waiter.upgrades;
+}
+
+/* That place is gone.  From now on we wait like all others. */
 void
 dlock_wait_step_back(void)
 {
-	if (!me->waiter.upgrades)
-		return;
 	dlock_queue_lock(me->waiter.hash, LW_EXCLUSIVE);
 	dlock_queue_set_upgrades(&me->waiter, false);
 	dlock_queue_unlock(me->waiter.hash);
