@@ -64,7 +64,7 @@ has_ended(TransactionId xid)
 int64
 dlock_ticket_find(const DlockKey *key, const DlockTerms *terms, int64 *version)
 {
-	uint64		hash = dlock_ticket_room_hash(key, terms->role, terms->owner);
+	uint64		hash = dlock_ticket_room_hash(key, terms);
 	TransactionId xid = InvalidTransactionId;
 	DlockTicketState outcome = DLOCK_TICKET_UNKNOWN;
 	int64		ending = 0;
