@@ -130,7 +130,7 @@ open_node(DlockGraph *graph, DlockNode *node, DlockNode *from)
 
 /* No way leads from this node to one before it: it completes a component. */
 static void
-close_component(DlockGraph *graph, DlockNode *node)
+close_component(DlockGraph *graph, const DlockNode *node)
 {
 	bool		in_circle = graph->open != node;
 	DlockNode  *member;

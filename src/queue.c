@@ -193,8 +193,8 @@ dlock_queue_changed(const DlockChange *change)
 }
 
 /* Call a function for each waiter, until it returns false. */
-static void
-visit_all(LWLockMode mode, bool (*visitor) (DlockWaiter *waiter, void *arg), void *arg)
+void
+dlock_queue_visit(LWLockMode mode, DlockQueueVisitor visitor, void *arg)
 {
 	bool		goes_on = true;
 
@@ -248,7 +248,7 @@ wake_if_ours(DlockWaiter *waiter, void *arg)
 void
 dlock_queue_wake_all(void)
 {
-	visit_all(LW_SHARED, wake_if_ours, NULL);
+	dlock_queue_visit(LW_SHARED, wake_if_ours, NULL);
 }
 
 static bool
@@ -265,7 +265,7 @@ dlock_queue_count(void)
 {
 	int			n = 0;
 
-	visit_all(LW_SHARED, count_if_ours, &n);
+	dlock_queue_visit(LW_SHARED, count_if_ours, &n);
 	return n;
 }
 
@@ -589,34 +589,4 @@ dlock_queue_copy_all(int *n)
 				 errmsg("out of memory"),
 				 errdetail("%d requests wait for locks.", max)));
 	return copies;
-}
-
-typedef struct Announcement
-{
-	Oid			dboid;
-	DlockNamedWaiter *copy;
-	bool		found;
-} Announcement;
-
-static bool
-take_if_announced(DlockWaiter *waiter, void *arg)
-{
-	Announcement *announcement = arg;
-
-	if (waiter->dboid != announcement->dboid || !waiter->announce)
-		return true;
-	waiter->announce = false;
-	dlock_waiter_copy(announcement->copy, waiter);
-	announcement->found = true;
-	return false;
-}
-
-/* One request to yield that has not been announced yet; false if none. */
-bool
-dlock_queue_take_announcement(Oid dboid, DlockNamedWaiter *waiter)
-{
-	Announcement announcement = {.dboid = dboid,.copy = waiter};
-
-	visit_all(LW_EXCLUSIVE, take_if_announced, &announcement);
-	return announcement.found;
 }

@@ -28,6 +28,9 @@ typedef struct DlockInLine
 	int64		ticket;			/* 0: a backend */
 } DlockInLine;
 
+/* Returns whether to go on. */
+typedef bool (*DlockQueueVisitor) (DlockWaiter *waiter, void *arg);
+
 extern Size dlock_queue_shmem_size(void);
 extern void dlock_queue_shmem_init(void);
 
@@ -51,7 +54,7 @@ extern bool dlock_queue_asked(const DlockKey *key, const DlockState *grant,
 extern int	dlock_queue_count(void);
 extern int	dlock_queue_line(const DlockKey *key, DlockInLine *line, int max);
 extern DlockWaiter *dlock_queue_copy_all(int *n);
-extern bool dlock_queue_take_announcement(Oid dboid, DlockNamedWaiter *waiter);
+extern void dlock_queue_visit(LWLockMode mode, DlockQueueVisitor visitor, void *arg);
 extern void dlock_queue_wake_id(uint64 hash, uint64 id);
 extern void dlock_queue_wake_all(void);
 
