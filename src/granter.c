@@ -457,6 +457,7 @@ serve(void)
 		/* however many are due, those that have been woken get a share */
 		batch->n = dlock_due_take(now, batch->tickets, BATCH / 2);
 		add_ready(batch);
+		batch->n += dlock_due_take(now, &batch->tickets[batch->n], BATCH - batch->n);
 		has_work = batch->n > 0;
 		if (has_work)
 		{
