@@ -6,6 +6,7 @@ EXTVERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" dlock.control
 MODULE_big = dlock
 OBJS = \
 	src/all.o \
+	src/announce.o \
 	src/args.o \
 	src/await.o \
 	src/census.o \
@@ -26,6 +27,7 @@ OBJS = \
 	src/funcs.o \
 	src/grant.o \
 	src/granter.o \
+	src/graph.o \
 	src/guc.o \
 	src/health.o \
 	src/hint.o \

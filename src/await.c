@@ -103,7 +103,7 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 		int64		looked_at;
 		int64		now;
 
-		turn->behind = dlock_wait_rearm() > 0;
+		turn->behind = dlock_wait_rearm();
 		CHECK_FOR_INTERRUPTS();
 
 		MemoryContextReset(each_look);
@@ -116,6 +116,13 @@ wait_in_queue(const DlockKey *key, const DlockRequest *request, DlockTurn *turn,
 		now = dlock_clock_now();
 		if (result->answer == DLOCK_IS_BUSY && now >= turn->until)
 			break;
+		if (dlock_wait_upgrades())
+		{
+			if (result->upgrades)
+				turn->behind = false;
+			else if (dlock_outlook_is_settled(&found))
+				dlock_wait_step_back();
+		}
 		dlock_outlook_make(request, turn, &found, result, looked_at, now, &outlook);
 		dlock_wait_publish(&outlook);
 		dlock_deadlock_watch(&watch, now);

@@ -8,13 +8,11 @@
 #ifndef DLOCK_CIRCLE_H
 #define DLOCK_CIRCLE_H
 
-#include "nodes/pg_list.h"
-
-#include "waiter.h"
+#include "graph.h"
 
 typedef struct DlockCircle
 {
-	const struct Process *us;	/* where it begins */
+	DlockProcess *us;			/* where it begins */
 	uint64		id;				/* the same as dlock_waiter_id() */
 	List	   *depends_on;		/* copies of all waiters that have to be stuck
 								 * for the circle to be one, ours included */

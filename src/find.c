@@ -428,11 +428,12 @@ has_settled(const DlockRows *found, int first)
  * lookup of what is committed must not miss a place; it goes through here only if
  * it did not find the place by its slot or version.
  *
- * Owners are read of one slot or of all (DLOCK_ALL_SLOTS).
+ * Owners are read of one slot or of all (DLOCK_ALL_SLOTS).  At most "max" places are
+ * added, those with the highest slots.
  */
 void
 dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
-				  bool with_head, int64 owners_of, DlockRows *found)
+				  bool with_head, int64 owners_of, int max, DlockRows *found)
 {
 	LWLock	   *partition = dlock_lwlock_partition(key->hash);
 	Relation	index = index_open(store->index, store->lockmode);
@@ -464,7 +465,8 @@ dlock_find_places(const DlockStore *store, const DlockKey *key, DlockFind how,
 		if (is_locked)
 			LWLockAcquire(partition, LW_SHARED);
 		index_rescan(scan, skey, nkeys, NULL, 0);
-		while ((tid = index_getnext_tid(scan, BackwardScanDirection)) != NULL)
+		while (found->n - first < max &&
+			   (tid = index_getnext_tid(scan, BackwardScanDirection)) != NULL)
 		{
 			CHECK_FOR_INTERRUPTS();
 			scan->kill_prior_tuple = add_entry(store, *tid, &pins, &dirty, how,
@@ -495,7 +497,7 @@ dlock_find_committed(const DlockStore *store, const DlockKey *key, DlockRows *fo
 	(void) dlock_find_slot(store, key, DLOCK_HEAD, DLOCK_FIND_WHOLE, found);
 	if (dlock_places_marked(key))
 		dlock_find_places(store, key, DLOCK_FIND_WHOLE, false, DLOCK_ALL_SLOTS,
-						  found);
+						  INT_MAX, found);
 }
 
 /*

@@ -39,7 +39,7 @@ extern bool dlock_find_version(const DlockStore *store, const DlockKey *key,
 							   int64 version, DlockRows *found);
 extern void dlock_find_places(const DlockStore *store, const DlockKey *key,
 							  DlockFind how, bool with_head, int64 owners_of,
-							  DlockRows *found);
+							  int max, DlockRows *found);
 extern void dlock_find_committed(const DlockStore *store, const DlockKey *key,
 								 DlockRows *found);
 extern bool dlock_find_any(const DlockStore *store, Relation index,

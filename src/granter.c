@@ -9,9 +9,11 @@
  * together cost a few flushes, not a thousand.
  *
  * An error ends that transaction, and every grant in it.  The tickets are back in
- * the queue then (drafts.c), and the others go on without the one that failed,
- * which is tried once more in a transaction of its own.  If it fails there, it
- * is missed, and the error is the reason.
+ * the queue then (drafts.c).  Those that came before the one that failed are done
+ * again and committed.  So however many fail, no other ticket is rolled back more
+ * than once because of them.  The one that failed is tried once more in a
+ * transaction of its own.  If it fails there, it is missed, and the error is the
+ * reason.
  *
  * A granter waits for nobody's row, because an acquire does not.  Its commit may
  * wait for a standby; until that confirms, nobody hears of the grants.
@@ -116,7 +118,7 @@ add_ready(Batch *batch)
 }
 
 static bool
-look_at_all(Batch *batch, bool alone)
+look_at_all(Batch *batch, bool goes_on)
 {
 	MemoryContext each_look = AllocSetContextCreate(CurrentMemoryContext, "dlock look",
 													ALLOCSET_DEFAULT_SIZES);
@@ -145,7 +147,7 @@ look_at_all(Batch *batch, bool alone)
 			batch->nserved++;
 		}
 		MemoryContextReset(each_look);
-		if (i + 1 == batch->n && !alone)
+		if (i + 1 == batch->n && goes_on)
 			add_ready(batch);
 	}
 	return true;
@@ -173,9 +175,9 @@ finish(const Batch *batch)
 	}
 }
 
-/* Look at the tickets, in one transaction. */
+/* Look at the tickets, and if it goes on, at what follows, in one transaction. */
 static Outcome
-run_transaction(Batch *batch, bool alone, ErrorData **error)
+run_transaction(Batch *batch, bool goes_on, ErrorData **error)
 {
 	volatile Outcome result = DONE;
 
@@ -184,7 +186,7 @@ run_transaction(Batch *batch, bool alone, ErrorData **error)
 		start_transaction();
 		PushActiveSnapshot(GetTransactionSnapshot());
 		memset(batch->is_new, 0, sizeof(batch->is_new));
-		if (!look_at_all(batch, alone))
+		if (!look_at_all(batch, goes_on))
 		{
 			result = UNDONE;
 			AbortCurrentTransaction();
@@ -253,7 +255,7 @@ run_alone(int64 ticket)
 
 	batch->tickets[0] = ticket;
 	batch->n = 1;
-	if (run_transaction(batch, true, &error) == FAILED)
+	if (run_transaction(batch, false, &error) == FAILED)
 	{
 		char		code[6];
 
@@ -266,27 +268,50 @@ run_alone(int64 ticket)
 	pfree(batch);
 }
 
-/* Look at all that are ready. */
+/*
+ * The first so many are left.  The others are due at once, in the order in which
+ * they were put off.
+ */
+static void
+cut_off(Batch *batch, int n)
+{
+	static int64 put_off = 0;
+
+	for (int i = n; i < batch->n; i++)
+		dlock_due_set(batch->tickets[i], ++put_off);
+	batch->n = n;
+}
+
+/*
+ * Look at all that are ready.  If one fails, those before it come first, and then
+ * it is looked at alone.  What comes after it is for the next batch.
+ */
 static void
 run_batch(Batch *batch)
 {
+	int64		failed[BATCH];
+	int			nfailed = 0;
 	ErrorData  *error;
-	Outcome		result;
 
-	while (batch->n > 0 &&
-		   (result = run_transaction(batch, false, &error)) != DONE)
+	while (batch->n > 0)
 	{
-		int			failed = batch->current;
+		Outcome		result = run_transaction(batch, nfailed == 0, &error);
+		int			at = batch->current;
 
+		if (result == DONE)
+			break;
 		if (result == UNDONE)
 			continue;
 
 		/* the commit itself: it may be anyone's */
-		if (failed == batch->n)
-			failed = 0;
-		run_alone(batch->tickets[failed]);
-		batch->tickets[failed] = batch->tickets[--batch->n];
+		if (at == batch->n)
+			at = 0;
+		failed[nfailed++] = batch->tickets[at];
+		cut_off(batch, at + 1);
+		batch->n = at;
 	}
+	while (nfailed > 0)
+		run_alone(failed[--nfailed]);
 }
 
 /*
@@ -414,6 +439,7 @@ serve(void)
 	Batch	   *batch = MemoryContextAlloc(TopMemoryContext, sizeof(Batch));
 	int64		idle_since = 0;
 	int64		probe_at = 0;
+	bool		has_work;
 
 	for (;;)
 	{
@@ -421,9 +447,13 @@ serve(void)
 
 		MemoryContextReset(batch_context);
 		MemoryContextSwitchTo(batch_context);
-		batch->n = dlock_due_take(now, batch->tickets, BATCH);
+
+		/* however many are due, those that have been woken get a share */
+		batch->n = dlock_due_take(now, batch->tickets, BATCH / 2);
 		add_ready(batch);
-		if (batch->n > 0)
+		batch->n += dlock_due_take(now, &batch->tickets[batch->n], BATCH - batch->n);
+		has_work = batch->n > 0;
+		if (has_work)
 		{
 			run_batch(batch);
 			idle_since = 0;
@@ -439,10 +469,7 @@ serve(void)
 			idle_since = now;
 		if (now >= idle_since + IDLE_US && dlock_desk_close_if_idle(db))
 			return;
-		if (batch->n == 0)
-			sleep_until(Min(Min(dlock_due_next(), watch.next), probe_at));
-		else
-			CHECK_FOR_INTERRUPTS();
+		sleep_until(has_work ? now : Min(Min(dlock_due_next(), watch.next), probe_at));
 	}
 }
 

@@ -105,7 +105,7 @@ find_named(DlockTry *try)
 		return;
 	found->n = nheads;
 	dlock_find_places(&try->store, try->key, DLOCK_FIND_COMMITTED, false,
-					  DLOCK_ALL_SLOTS, found);
+					  DLOCK_ALL_SLOTS, INT_MAX, found);
 }
 
 /*
@@ -145,7 +145,47 @@ find_all(DlockTry *try)
 							   DLOCK_FIND_HINTED, try->found);
 	dlock_find_places(&try->store, try->key, DLOCK_FIND_NEWEST, !has_head,
 					  is_shared(request) && request->wait == 0 ?
-					  request->slot : DLOCK_ALL_SLOTS, try->found);
+					  request->slot : DLOCK_ALL_SLOTS, INT_MAX, try->found);
+}
+
+/* Has the owner of the request this row?  Its place is in the given slot. */
+static bool
+is_of_owner(const DlockState *state, const DlockRequest *request, int64 slot)
+{
+	return state->slot != DLOCK_HEAD ? state->slot == slot :
+		state->held && state->owner != NULL && state->role == request->role &&
+		strcmp(state->owner, request->owner) == 0;
+}
+
+/*
+ * Another request comes first, so this one is busy, unless its owner has something
+ * already.  Thousands may stand in line for a key with thousands of places, and all
+ * of them look now and then.  So the head and some of the places will do, to tell
+ * others what it waits for.  False: nothing is found, and all have to be read.
+ */
+static bool
+find_some(DlockTry *try)
+{
+	const DlockRequest *request = try->request;
+	DlockRows  *found = try->found;
+	bool		has_owner = request->owner != NULL;
+	int64		slot = has_owner ?
+	dlock_key_owner_slot(request->role, request->owner) : DLOCK_HEAD;
+	bool		is_busy = true;
+
+	(void) dlock_find_slot(&try->store, try->key, DLOCK_HEAD, DLOCK_FIND_NEWEST,
+						   found);
+	dlock_find_places(&try->store, try->key, DLOCK_FIND_NEWEST, false,
+					  DLOCK_ALL_SLOTS, DLOCK_MAX_BLOCKERS, found);
+	for (int i = 0; i < found->n && has_owner; i++)
+		if (is_of_owner(&found->states[i], request, slot))
+			is_busy = false;
+	if (is_busy && has_owner && dlock_owners_may_have(try->key, slot))
+		is_busy = !dlock_find_slot(&try->store, try->key, slot, DLOCK_FIND_NEWEST,
+								   found);
+	if (!is_busy)
+		found->n = 0;
+	return is_busy;
 }
 
 static void
@@ -182,7 +222,8 @@ find_rows(DlockTry *try)
 	if (try->counted)
 	{
 		try->guesses = false;
-		find_all(try);
+		if (!try->turn->behind || !find_some(try))
+			find_all(try);
 		return;
 	}
 	if (!shared || !dlock_known_headless(try->key, &try->claims))

@@ -118,6 +118,12 @@ look_again_at(const DlockRequest *request, const DlockTurn *turn,
 			until = Min(until, dlock_fsm_yield_by(state, &turn->asking,
 												  turn->until, now));
 		}
+
+	/* it comes first only as long as it has its place */
+	if (result->upgrades)
+		for (int i = 0; i < found->n; i++)
+			if (found->states[i].ends && found->states[i].expires > looked_at)
+				until = Min(until, found->states[i].expires);
 	return until;
 }
 
@@ -184,6 +190,19 @@ still_asking(const DlockRequest *request, const DlockTurn *turn,
 				return true;
 	}
 	return false;
+}
+
+/*
+ * Is all settled that was found?  If a request that wanted to upgrade has no place
+ * any more, what is not settled may be that place.
+ */
+bool
+dlock_outlook_is_settled(const DlockRows *found)
+{
+	for (int i = 0; i < found->n; i++)
+		if (found->states[i].unsettled)
+			return false;
+	return true;
 }
 
 /*

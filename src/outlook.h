@@ -11,6 +11,7 @@
 #include "lock.h"
 #include "queue.h"
 
+extern bool dlock_outlook_is_settled(const DlockRows *found);
 extern void dlock_outlook_make(const DlockRequest *request, DlockTurn *turn,
 							   const DlockRows *found, const DlockResult *result,
 							   int64 looked_at, int64 now,

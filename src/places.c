@@ -148,7 +148,9 @@ dlock_places_mark(const DlockKey *key)
 
 /*
  * May the key have places?  The mark is read last: what the reaper has marked
- * before it said that all is known must be seen.
+ * before it said that all is known must be seen.  As long as it is not known, the
+ * reaper is called, also for a key that is marked: without it, all places are read
+ * again and again.
  */
 bool
 dlock_places_marked(const DlockKey *key)
@@ -157,12 +159,12 @@ dlock_places_marked(const DlockKey *key)
 	bool		is_known = db != NULL && dlock_places_known(db);
 
 	pg_memory_barrier();
-	if (pg_atomic_read_u32(word_of(key)) & bit_of(key))
+	if (unlikely(!is_known))
+	{
+		dlock_database_want_reaper(dlock_clock_now());
 		return true;
-	if (is_known)
-		return false;
-	dlock_database_want_reaper(dlock_clock_now());
-	return true;
+	}
+	return (pg_atomic_read_u32(word_of(key)) & bit_of(key)) != 0;
 }
 
 void

@@ -193,8 +193,8 @@ dlock_queue_changed(const DlockChange *change)
 }
 
 /* Call a function for each waiter, until it returns false. */
-static void
-visit_all(LWLockMode mode, bool (*visitor) (DlockWaiter *waiter, void *arg), void *arg)
+void
+dlock_queue_visit(LWLockMode mode, DlockQueueVisitor visitor, void *arg)
 {
 	bool		goes_on = true;
 
@@ -248,7 +248,7 @@ wake_if_ours(DlockWaiter *waiter, void *arg)
 void
 dlock_queue_wake_all(void)
 {
-	visit_all(LW_SHARED, wake_if_ours, NULL);
+	dlock_queue_visit(LW_SHARED, wake_if_ours, NULL);
 }
 
 static bool
@@ -265,7 +265,7 @@ dlock_queue_count(void)
 {
 	int			n = 0;
 
-	visit_all(LW_SHARED, count_if_ours, &n);
+	dlock_queue_visit(LW_SHARED, count_if_ours, &n);
 	return n;
 }
 
@@ -405,6 +405,19 @@ dlock_queue_remove(DlockWaiter *waiter, bool wake_next)
 		dlock_ready_drop(&waiter->ready);
 }
 
+/*
+ * An upgrade comes before all others.  This one is an upgrade from now on, or not
+ * any more, and looks again.
+ */
+void
+dlock_queue_set_upgrades(DlockWaiter *waiter, bool upgrades)
+{
+	dlock_queue_remove(waiter, !upgrades);
+	waiter->upgrades = upgrades;
+	dlock_queue_insert(waiter);
+	dlock_queue_wake(waiter);
+}
+
 /* How many come before this one; if there are none, it has the turn. */
 int
 dlock_queue_position(const DlockWaiter *waiter)
@@ -425,17 +438,43 @@ dlock_queue_position(const DlockWaiter *waiter)
 }
 
 /*
+ * Does another one have the turn?  All that wait ask this again and again, so only
+ * the first of the others counts.  An upgrade is first, but if it turns out that it
+ * is none any more, it is behind those that came before it.
+ */
+static bool
+is_behind(const DlockWaiter *waiter)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, list_of(waiter->hash))
+	{
+		const DlockWaiter *other = waiter_at(iter.cur);
+
+		if (other == waiter && !waiter->upgrades)
+			return false;
+		if (other == waiter || other->kind != DLOCK_WAIT_TURN ||
+			!dlock_waiter_is_same(other, waiter))
+			continue;
+		return !waiter->upgrades || other->priority > waiter->priority ||
+			(other->priority == waiter->priority && other->arrival < waiter->arrival);
+	}
+	return false;
+}
+
+/*
  * Before each look at the row.  Until the waiter has said when it will look
  * again, every change wakes it.  What it said last time may be sooner than what
- * this look leads to.
+ * this look leads to.  Returns whether another one comes first, unless this is an
+ * upgrade.
  */
-int
+bool
 dlock_queue_rearm(DlockWaiter *waiter)
 {
 	pg_atomic_write_u32(&waiter->woken, 0);
 	pg_atomic_write_u32(&waiter->stale, 0);
 	waiter->wake_at = DLOCK_NEVER;
-	return dlock_queue_position(waiter);
+	return is_behind(waiter);
 }
 
 /*
@@ -463,6 +502,34 @@ dlock_queue_asked(const DlockKey *key, const DlockState *grant,
 	return result;
 }
 
+/*
+ * Those that wait for their turn to get this key, in order: the first ones, as many
+ * as there is room for.  Returns how many there are in all.
+ */
+int
+dlock_queue_line(const DlockKey *key, DlockInLine *line, int max)
+{
+	int			n = 0;
+	dlist_iter	iter;
+
+	LWLockAcquire(lock_of(key->hash), LW_SHARED);
+	dlist_foreach(iter, list_of(key->hash))
+	{
+		const DlockWaiter *waiter = waiter_at(iter.cur);
+
+		if (waiter->kind != DLOCK_WAIT_TURN || !waits_for(waiter, key))
+			continue;
+		if (n < max)
+		{
+			line[n].pid = waiter->pid;
+			line[n].ticket = waiter->ticket;
+		}
+		n++;
+	}
+	LWLockRelease(lock_of(key->hash));
+	return n;
+}
+
 static char *
 copy_text(char **to, const char *text)
 {
@@ -474,12 +541,16 @@ copy_text(char **to, const char *text)
 	return copy;
 }
 
-/* Copies of all waiters, as they are at one moment, each list in order. */
+/*
+ * Copies of all waiters, as they are at one moment, each list in order.  If memory
+ * runs out, the error is raised without the locks: a waiter that gets it has to
+ * leave the queue.
+ */
 DlockWaiter *
 dlock_queue_copy_all(int *n)
 {
 	DlockWaiter *copies;
-	char	   *texts;
+	char	   *texts = NULL;
 	Size		size = 0;
 	dlist_iter	iter;
 	int			max;
@@ -489,8 +560,9 @@ dlock_queue_copy_all(int *n)
 
 	*n = 0;
 	max = pg_atomic_read_u32(&queue->nwaiters);
-	copies = palloc_extended(max * sizeof(DlockWaiter) + 1, MCXT_ALLOC_HUGE);
-	for (int i = 0; i < queue->nlists && *n < max; i++)
+	copies = palloc_extended(max * sizeof(DlockWaiter) + 1,
+							 MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
+	for (int i = 0; copies != NULL && i < queue->nlists && *n < max; i++)
 		dlist_foreach(iter, &queue->lists[i])
 	{
 		DlockWaiter *copy = &copies[(*n)++];
@@ -500,8 +572,9 @@ dlock_queue_copy_all(int *n)
 		if (copy->owner != NULL)
 			size += strlen(copy->owner) + 1;
 	}
-	texts = palloc_extended(size + 1, MCXT_ALLOC_HUGE);
-	for (int i = 0; i < *n; i++)
+	if (copies != NULL)
+		texts = palloc_extended(size + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
+	for (int i = 0; texts != NULL && i < *n; i++)
 	{
 		copies[i].key = copy_text(&texts, copies[i].key);
 		if (copies[i].owner != NULL)
@@ -510,35 +583,10 @@ dlock_queue_copy_all(int *n)
 
 	for (int i = DLOCK_BUCKETS - 1; i >= 0; i--)
 		LWLockRelease(dlock_lwlock_bucket(i));
+	if (copies == NULL || texts == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory"),
+				 errdetail("%d requests wait for locks.", max)));
 	return copies;
-}
-
-typedef struct Announcement
-{
-	Oid			dboid;
-	DlockNamedWaiter *copy;
-	bool		found;
-} Announcement;
-
-static bool
-take_if_announced(DlockWaiter *waiter, void *arg)
-{
-	Announcement *announcement = arg;
-
-	if (waiter->dboid != announcement->dboid || !waiter->announce)
-		return true;
-	waiter->announce = false;
-	dlock_waiter_copy(announcement->copy, waiter);
-	announcement->found = true;
-	return false;
-}
-
-/* One request to yield that has not been announced yet; false if none. */
-bool
-dlock_queue_take_announcement(Oid dboid, DlockNamedWaiter *waiter)
-{
-	Announcement announcement = {.dboid = dboid,.copy = waiter};
-
-	visit_all(LW_EXCLUSIVE, take_if_announced, &announcement);
-	return announcement.found;
 }

@@ -21,6 +21,16 @@ typedef struct DlockChange
 	int64		expires;		/* if it is held: until when */
 } DlockChange;
 
+/* One of those that wait. */
+typedef struct DlockInLine
+{
+	int			pid;
+	int64		ticket;			/* 0: a backend */
+} DlockInLine;
+
+/* Returns whether to go on. */
+typedef bool (*DlockQueueVisitor) (DlockWaiter *waiter, void *arg);
+
 extern Size dlock_queue_shmem_size(void);
 extern void dlock_queue_shmem_init(void);
 
@@ -31,7 +41,8 @@ extern bool dlock_queue_upgrades(const DlockWaiter *waiter);
 extern void dlock_queue_insert(DlockWaiter *waiter);
 extern void dlock_queue_remove(DlockWaiter *waiter, bool wake_next);
 extern int	dlock_queue_position(const DlockWaiter *waiter);
-extern int	dlock_queue_rearm(DlockWaiter *waiter);
+extern bool dlock_queue_rearm(DlockWaiter *waiter);
+extern void dlock_queue_set_upgrades(DlockWaiter *waiter, bool upgrades);
 extern void dlock_queue_wake(DlockWaiter *waiter);
 
 /* for everybody */
@@ -41,8 +52,9 @@ extern void dlock_queue_changed(const DlockChange *change);
 extern bool dlock_queue_asked(const DlockKey *key, const DlockState *grant,
 							  DlockNamedWaiter *requestor);
 extern int	dlock_queue_count(void);
+extern int	dlock_queue_line(const DlockKey *key, DlockInLine *line, int max);
 extern DlockWaiter *dlock_queue_copy_all(int *n);
-extern bool dlock_queue_take_announcement(Oid dboid, DlockNamedWaiter *waiter);
+extern void dlock_queue_visit(LWLockMode mode, DlockQueueVisitor visitor, void *arg);
 extern void dlock_queue_wake_id(uint64 hash, uint64 id);
 extern void dlock_queue_wake_all(void);
 

@@ -40,6 +40,7 @@
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
 
+#include "announce.h"
 #include "clock.h"
 #include "database.h"
 #include "ends.h"
@@ -48,7 +49,6 @@
 #include "lock.h"
 #include "owners.h"
 #include "places.h"
-#include "queue.h"
 #include "reaper.h"
 #include "row.h"
 #include "scan.h"
@@ -186,7 +186,7 @@ notify_asked(DlockDatabase *db)
 	DlockNamedWaiter *asking = palloc(sizeof(DlockNamedWaiter));
 
 	(void) dlock_database_take_announcement(db);
-	while (dlock_queue_take_announcement(db->dboid, asking))
+	while (dlock_announce_take(db->dboid, asking))
 	{
 		StartTransactionCommand();
 		PushActiveSnapshot(GetTransactionSnapshot());

@@ -233,16 +233,6 @@ let_wait(const DlockTicketLook *look, const DlockOutlook *outlook,
 	return due;
 }
 
-/* If not, what is unsettled may be the owner's own place. */
-static bool
-is_all_settled(const DlockRows *found)
-{
-	for (int i = 0; i < found->n; i++)
-		if (found->states[i].unsettled)
-			return false;
-	return true;
-}
-
 /*
  * Look at a ticket, and grant it if it can be.  If it has to wait, "due" is when
  * to look again, and "is_new" whether it has not waited before.
@@ -269,7 +259,7 @@ dlock_serve_look(int64 number, int64 *due, bool *is_new, DlockServedTicket *serv
 
 	fill_request(&request, &look->terms);
 	dlock_turn_begin(&turn);
-	turn.behind = look->position > 0;
+	turn.behind = look->behind;
 	turn.until = look->until;
 	turn.asking = look->asking;
 	dlock_key_set(&key, request.key, request.keylen);
@@ -284,7 +274,9 @@ dlock_serve_look(int64 number, int64 *due, bool *is_new, DlockServedTicket *serv
 		return miss_ticket(look, NULL, "timeout", served);
 	if (result.upgrades && !look->upgrades && !dlock_ticket_upgrade(number))
 		return miss_ticket(look, "40P01", "deadlock", served);
-	if (look->upgrades && !result.upgrades && is_all_settled(&found))
+	if (look->upgrades && result.upgrades)
+		turn.behind = false;
+	else if (look->upgrades && dlock_outlook_is_settled(&found))
 		dlock_ticket_step_back(number);
 
 	dlock_outlook_make(&request, &turn, &found, &result, looked_at, now, &outlook);

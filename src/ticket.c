@@ -47,6 +47,13 @@ is_same_request(const DlockTicket *ticket, uint64 hash, const DlockKey *key, Oid
 		memcmp(ticket->waiter.key, key->data, key->len) == 0;
 }
 
+/* Is the commit of a granter's transaction visible to all? */
+static bool
+has_ended(TransactionId xid)
+{
+	return !TransactionIdIsInProgress(xid) && TransactionIdDidCommit(xid);
+}
+
 /*
  * The ticket that this role and owner have for the key so far, or 0.  If it was
  * granted, it counts only if that version is still held, which the caller has to
@@ -57,7 +64,10 @@ is_same_request(const DlockTicket *ticket, uint64 hash, const DlockKey *key, Oid
 int64
 dlock_ticket_find(const DlockKey *key, const DlockTerms *terms, int64 *version)
 {
-	uint64		hash = dlock_ticket_room_hash(key, terms->role, terms->owner);
+	uint64		hash = dlock_ticket_room_hash(key, terms);
+	TransactionId xid = InvalidTransactionId;
+	DlockTicketState outcome = DLOCK_TICKET_UNKNOWN;
+	int64		ending = 0;
 	int64		number = 0;
 
 	*version = 0;
@@ -79,8 +89,23 @@ dlock_ticket_find(const DlockKey *key, const DlockTerms *terms, int64 *version)
 		number = ticket->waiter.ticket;
 		if (ticket->state == DLOCK_TICKET_GRANTED)
 			*version = ticket->version;
+		if (ticket->state == DLOCK_TICKET_ENDING)
+		{
+			xid = ticket->xid;
+			outcome = ticket->outcome;
+			ending = ticket->version;
+		}
 	}
 	LWLockRelease(dlock_lwlock_tickets());
+
+	/* the requester may have heard of its end before the granter notes it */
+	if (TransactionIdIsValid(xid) && has_ended(xid))
+	{
+		if (outcome == DLOCK_TICKET_GRANTED)
+			*version = ending;
+		else
+			number = 0;
+	}
 	return number;
 }
 
@@ -109,7 +134,10 @@ dlock_ticket_draft(const DlockKey *key, const DlockTerms *terms, int db)
 
 	LWLockAcquire(dlock_lwlock_tickets(), LW_EXCLUSIVE);
 	if (dlock_ticket_room_is_full())
+	{
+		LWLockRelease(dlock_lwlock_tickets());
 		raise_full();
+	}
 	ticket = dlock_ticket_room_take(key, terms);
 	dlock_waiter_fill(&ticket->waiter, key, &entrant);
 	ticket->waiter.ready.list = dlock_desk_ready(db);
@@ -280,7 +308,7 @@ dlock_ticket_show(int64 number, Oid role, DlockTicketShown *shown)
 	else if (shown->state == DLOCK_TICKET_ENDING)
 	{
 		/* it has ended when its granter's commit is visible to all */
-		if (!TransactionIdIsInProgress(xid) && TransactionIdDidCommit(xid))
+		if (has_ended(xid))
 			shown->state = outcome;
 		else
 		{
@@ -337,7 +365,7 @@ dlock_ticket_look(int64 number, DlockTicketLook *look)
 		return false;
 	waiter = &ticket->waiter;
 	look->number = number;
-	look->position = dlock_queue_rearm(&ticket->waiter);
+	look->behind = dlock_queue_rearm(&ticket->waiter);
 	look->upgrades = waiter->upgrades;
 	look->has_waited = ticket->has_waited;
 	look->logged = ticket->logged;
@@ -368,16 +396,6 @@ dlock_ticket_look(int64 number, DlockTicketLook *look)
 	return true;
 }
 
-/* It comes before all others from now on, or not any more. */
-static void
-set_upgrades(DlockTicket *ticket, bool upgrades)
-{
-	dlock_queue_remove(&ticket->waiter, !upgrades);
-	ticket->waiter.upgrades = upgrades;
-	dlock_queue_insert(&ticket->waiter);
-	dlock_queue_wake(&ticket->waiter);
-}
-
 /*
  * Its owner has a place of the key, and wants it for itself: it comes before all
  * others.  False: another request does already, and the two would wait for
@@ -394,7 +412,7 @@ dlock_ticket_upgrade(int64 number)
 	if (dlock_queue_upgrades(&ticket->waiter))
 		is_first = false;
 	else
-		set_upgrades(ticket, true);
+		dlock_queue_set_upgrades(&ticket->waiter, true);
 	dlock_queue_unlock(ticket->waiter.hash);
 	return is_first;
 }
@@ -407,7 +425,7 @@ dlock_ticket_step_back(int64 number)
 
 	if (ticket == NULL)
 		return;
-	set_upgrades(ticket, false);
+	dlock_queue_set_upgrades(&ticket->waiter, false);
 	dlock_queue_unlock(ticket->waiter.hash);
 }
 
@@ -494,7 +512,7 @@ dlock_ticket_give_up(int64 number)
 
 	if (ticket == NULL)
 		return;
-	ticket->waiter.nblockers = 0;
+	dlock_waiter_withdraw(&ticket->waiter);
 	dlock_queue_unlock(ticket->waiter.hash);
 }
 

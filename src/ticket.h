@@ -16,7 +16,7 @@ typedef struct DlockTicketLook
 {
 	int64		number;
 	DlockTerms	terms;
-	int			position;		/* how many come before it */
+	bool		behind;			/* another request comes first */
 	bool		upgrades;
 	bool		has_waited;		/* it has been looked at before */
 	bool		logged;			/* that it waits */

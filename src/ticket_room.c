@@ -135,7 +135,7 @@ is_over(const DlockTicket *ticket)
 }
 
 static void
-unlink_ticket(DlockTicket *ticket)
+unlink_number(DlockTicket *ticket)
 {
 	int			i = ticket - entries;
 	int		   *link;
@@ -144,11 +144,42 @@ unlink_ticket(DlockTicket *ticket)
 	while (*link != i)
 		link = &entries[*link].next_number;
 	*link = ticket->next_number;
+}
 
-	link = head_of_request(ticket->request_hash);
-	while (*link != i)
-		link = &entries[*link].next_request;
-	*link = ticket->next_request;
+/*
+ * Requests
+ *
+ * A client that asks again and again leaves thousands of tickets of the same
+ * request.  So one that is missed is taken out, because nobody looks for it by its
+ * request any more, and taking one out does not look for its place.
+ */
+
+static void
+link_request(DlockTicket *ticket)
+{
+	int			i = ticket - entries;
+	int		   *head = head_of_request(ticket->request_hash);
+
+	ticket->has_request = true;
+	ticket->previous_request = NOBODY;
+	ticket->next_request = *head;
+	if (*head != NOBODY)
+		entries[*head].previous_request = i;
+	*head = i;
+}
+
+static void
+unlink_request(DlockTicket *ticket)
+{
+	if (!ticket->has_request)
+		return;
+	ticket->has_request = false;
+	if (ticket->next_request != NOBODY)
+		entries[ticket->next_request].previous_request = ticket->previous_request;
+	if (ticket->previous_request != NOBODY)
+		entries[ticket->previous_request].next_request = ticket->next_request;
+	else
+		*head_of_request(ticket->request_hash) = ticket->next_request;
 }
 
 static void
@@ -169,7 +200,8 @@ dlock_ticket_room_free(DlockTicket *ticket)
 		dlist_delete(&ticket->ended);
 	else
 		tickets->nwaiting--;
-	unlink_ticket(ticket);
+	unlink_number(ticket);
+	unlink_request(ticket);
 	free_long_text(ticket);
 	ticket->waiter.ticket = 0;
 	ticket->state = DLOCK_TICKET_UNKNOWN;
@@ -264,10 +296,12 @@ dlock_ticket_room_is_full(void)
 	return tickets->nwaiting >= dlock_max_tickets;
 }
 
+/* A request for the whole key is another one than a request for a place. */
 uint64
-dlock_ticket_room_hash(const DlockKey *key, Oid role, const char *owner)
+dlock_ticket_room_hash(const DlockKey *key, const DlockTerms *terms)
 {
-	return hash_combine64(key->hash, dlock_waiter_owner(role, owner));
+	return hash_combine64(key->hash + (terms->slots == DLOCK_EXCLUSIVE ? 0 : 1),
+						  dlock_waiter_owner(terms->role, terms->owner));
 }
 
 /* A draft, with a number and its texts.  There is room. */
@@ -283,13 +317,11 @@ dlock_ticket_room_take(const DlockKey *key, const DlockTerms *terms)
 	ticket->waiter.ready.ticket = number;
 	ticket->waiter.ready.is_listed = false;
 	ticket->state = DLOCK_TICKET_DRAFT;
-	ticket->request_hash = dlock_ticket_room_hash(key, terms->role, terms->owner);
+	ticket->request_hash = dlock_ticket_room_hash(key, terms);
 	head = head_of_number(number);
 	ticket->next_number = *head;
 	*head = ticket - entries;
-	head = head_of_request(ticket->request_hash);
-	ticket->next_request = *head;
-	*head = ticket - entries;
+	link_request(ticket);
 	tickets->nwaiting++;
 	return ticket;
 }
@@ -304,6 +336,8 @@ dlock_ticket_room_keep(DlockTicket *ticket)
 	Assert(is_over(ticket));
 	tickets->nwaiting--;
 	dlist_push_tail(&tickets->ended, &ticket->ended);
+	if (ticket->state == DLOCK_TICKET_MISSED)
+		unlink_request(ticket);
 	if (ticket->long_text == NOBODY || ticket->waiter.keylen >= DLOCK_SHORT_TEXT)
 		return;
 	memcpy(ticket->text, ticket->waiter.key, ticket->waiter.keylen + 1);

@@ -52,7 +52,8 @@ typedef struct DlockTicket
 	int			pid;			/* of a draft: the backend's */
 	int			long_text;		/* or NOBODY */
 	int			next_number;	/* the next entry with the same ... */
-	int			next_request;
+	int			next_request;	/* ... and the one before, or NOBODY */
+	int			previous_request;
 	int			next_free;
 	uint64		request_hash;
 	dlist_node	ended;			/* in the list of those, oldest first */
@@ -68,6 +69,7 @@ typedef struct DlockTicket
 	bool		lazy;
 	bool		has_waited;
 	bool		logged;
+	bool		has_request;	/* it is in the list of its request */
 	char text[	DLOCK_SHORT_TEXT];
 } DlockTicket;
 
@@ -85,7 +87,6 @@ extern DlockTicket *dlock_ticket_room_first(uint64 request_hash);
 extern DlockTicket *dlock_ticket_room_next(const DlockTicket *ticket);
 extern DlockTicket *dlock_ticket_room_at(int i);
 
-extern uint64 dlock_ticket_room_hash(const DlockKey *key, Oid role,
-									 const char *owner);
+extern uint64 dlock_ticket_room_hash(const DlockKey *key, const DlockTerms *terms);
 
 #endif							/* DLOCK_TICKET_ROOM_H */

@@ -119,19 +119,35 @@ dlock_wait_leave(bool wake_next)
 }
 
 /*
- * Call this before each look at the row.  Returns how many waiters come before
- * us; if there are none, we have the turn.
+ * Call this before each look at the row.  Returns whether another waiter comes
+ * before us, unless we upgrade; if not, we have the turn.
  */
-int
+bool
 dlock_wait_rearm(void)
 {
-	int			position;
+	bool		is_behind;
 
 	dlock_queue_lock(me->waiter.hash, LW_EXCLUSIVE);
-	position = dlock_queue_rearm(&me->waiter);
+	is_behind = dlock_queue_rearm(&me->waiter);
 	dlock_queue_unlock(me->waiter.hash);
 	pg_memory_barrier();
-	return position;
+	return is_behind;
+}
+
+/* Do we come before all others, because we have a place of the key? */
+bool
+dlock_wait_upgrades(void)
+{
+	return me->waiter.upgrades;
+}
+
+/* That place is gone.  From now on we wait like all others. */
+void
+dlock_wait_step_back(void)
+{
+	dlock_queue_lock(me->waiter.hash, LW_EXCLUSIVE);
+	dlock_queue_set_upgrades(&me->waiter, false);
+	dlock_queue_unlock(me->waiter.hash);
 }
 
 /* Tell the others what we have seen, and when we will look again. */
@@ -152,7 +168,7 @@ void
 dlock_wait_withdraw(void)
 {
 	dlock_queue_lock(me->waiter.hash, LW_EXCLUSIVE);
-	me->waiter.nblockers = 0;
+	dlock_waiter_withdraw(&me->waiter);
 	dlock_queue_unlock(me->waiter.hash);
 }
 

@@ -15,7 +15,9 @@ extern void dlock_wait_shmem_init(void);
 
 extern bool dlock_wait_enter(const DlockKey *key, const DlockEntrant *entrant);
 extern void dlock_wait_leave(bool wake_next);
-extern int	dlock_wait_rearm(void);
+extern bool dlock_wait_rearm(void);
+extern bool dlock_wait_upgrades(void);
+extern void dlock_wait_step_back(void);
 extern void dlock_wait_publish(const DlockOutlook *outlook);
 extern void dlock_wait_withdraw(void);
 extern void dlock_wait_sleep(int64 until);

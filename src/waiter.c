@@ -102,6 +102,17 @@ dlock_waiter_publish(DlockWaiter *waiter, const DlockOutlook *outlook)
 	return announce;
 }
 
+/*
+ * What it has published does not count any more.  To forget the blockers would not
+ * be enough: a waiter that has none waits for the first in line.
+ */
+void
+dlock_waiter_withdraw(DlockWaiter *waiter)
+{
+	waiter->nblockers = 0;
+	waiter->looked_at = 0;
+}
+
 /* Has this waiter asked the holder of this grant to yield? */
 bool
 dlock_waiter_asks(const DlockWaiter *waiter, const DlockState *grant)

@@ -120,6 +120,7 @@ extern bool dlock_waiter_is_same(const DlockWaiter *a, const DlockWaiter *b);
 extern void dlock_waiter_fill(DlockWaiter *waiter, const DlockKey *key,
 							  const DlockEntrant *entrant);
 extern bool dlock_waiter_publish(DlockWaiter *waiter, const DlockOutlook *outlook);
+extern void dlock_waiter_withdraw(DlockWaiter *waiter);
 extern bool dlock_waiter_asks(const DlockWaiter *waiter, const DlockState *grant);
 extern void dlock_waiter_copy(DlockNamedWaiter *copy, const DlockWaiter *waiter);
 

@@ -23,6 +23,9 @@
 #include "using.h"
 #include "waitlog.h"
 
+/* Of more holders, and of a longer queue, the others are only counted. */
+#define MAX_NAMED	50
+
 static void
 append_holder(StringInfo out, const DlockState *state, const DlockRow *row)
 {
@@ -47,35 +50,39 @@ append_holder(StringInfo out, const DlockState *state, const DlockRow *row)
 		appendStringInfo(out, _(", process %d"), pid);
 }
 
-/* in a longer queue, the others are only counted */
-#define MAX_NAMED	50
+static void
+append_more(StringInfo out, int n)
+{
+	if (n > MAX_NAMED)
+		appendStringInfo(out, _(" and %d more"), n - MAX_NAMED);
+}
+
+static void
+append_holders(StringInfo out, const DlockRows *found)
+{
+	for (int i = 0; i < Min(found->n, MAX_NAMED); i++)
+		append_holder(out, &found->states[i], &found->rows[i]);
+	append_more(out, found->n);
+	if (out->len == 0)
+		appendStringInfoString(out, _("none"));
+}
 
 static void
 append_queue(StringInfo out, const DlockKey *key)
 {
-	DlockWaiter *waiters;
-	int			nwaiters;
-	int			n = 0;
+	DlockInLine line[MAX_NAMED];
+	int			n = dlock_queue_line(key, line, MAX_NAMED);
 
-	waiters = dlock_queue_copy_all(&nwaiters);
-	for (int i = 0; i < nwaiters; i++)
+	for (int i = 0; i < Min(n, MAX_NAMED); i++)
 	{
-		const DlockWaiter *waiter = &waiters[i];
-
-		if (waiter->kind != DLOCK_WAIT_TURN ||
-			waiter->dboid != MyDatabaseId || waiter->keylen != key->len ||
-			memcmp(waiter->key, key->data, key->len) != 0 || n++ >= MAX_NAMED)
-			continue;
-		if (out->len > 0)
+		if (i > 0)
 			appendStringInfoString(out, ", ");
-		if (waiter->ticket != 0)
-			appendStringInfo(out, _("ticket %lld"), (long long) waiter->ticket);
+		if (line[i].ticket != 0)
+			appendStringInfo(out, _("ticket %lld"), (long long) line[i].ticket);
 		else
-			appendStringInfo(out, "%d", waiter->pid);
+			appendStringInfo(out, "%d", line[i].pid);
 	}
-	if (n > MAX_NAMED)
-		appendStringInfo(out, _(" and %d more"), n - MAX_NAMED);
-	pfree(waiters);
+	append_more(out, n);
 }
 
 /* Who waits, to begin a message with. */
@@ -99,10 +106,7 @@ dlock_waitlog_still(DlockWaitLog *log, const DlockRows *found, int64 now)
 	log->logged = true;
 
 	initStringInfo(&holders);
-	for (int i = 0; i < found->n; i++)
-		append_holder(&holders, &found->states[i], &found->rows[i]);
-	if (holders.len == 0)
-		appendStringInfoString(&holders, _("none"));
+	append_holders(&holders, found);
 	initStringInfo(&queue);
 	append_queue(&queue, log->key);
 	ereport(LOG_SERVER_ONLY,

@@ -234,6 +234,20 @@ give($now, $version);
 $v{a} = got($a, $version, 'the writer');
 ends($a, $v{a});
 
+# An upgrade whose place expires is a request like all others.
+fresh();
+$yours = take('r');
+$now->ask_it("SELECT dlock_acquire('$key', '3s', 'mine', slots => NULL)");
+waits($a, 'x');
+waits($b, 'x', "owner => 'mine'");
+until_queue($node, $key, 'b a', 'an upgrade comes first');
+until_queue($node, $key, 'a b', 'when its place has expired, it waits like all others');
+give($now, $yours);
+$v{a} = got($a, $yours, 'the writer that came first');
+ends($a, $v{a});
+$v{b} = got($b, $v{a}, 'then the other one');
+ends($b, $v{b});
+
 # An upgrade that gives up still has its place, and lets the others go on.
 fresh();
 $mine = take('r', "owner => 'mine'");

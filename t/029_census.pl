@@ -46,6 +46,22 @@ sub until_known
 	return;
 }
 
+#
+# The reaper reads the table soon, also if nothing but semaphores is used.
+#
+
+$node->safe_psql('postgres', 'CREATE DATABASE semaphores');
+add_extension_in($node, 'semaphores');
+my $semaphore = client($node, 'semaphore', database => 'semaphores');
+take($semaphore, 'first', 9, $_) foreach 1 .. 3;
+wait_until(
+	'keys are known',
+	sub {
+		return reads($semaphore, "dlock_acquire('first', '1h', 'o' || pg_backend_pid() || clock_timestamp(), slots => 10000)") eq '0';
+	});
+pass('a place is added without reading all others');
+$semaphore->leave;
+
 until_known('postgres');
 
 #
