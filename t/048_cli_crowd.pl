@@ -66,5 +66,25 @@ $node->safe_psql('postgres', "SELECT dlock_acquire('held', '10min', 'somebody')"
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock_waiters'), 0, 'and not in the queue any more');
 }
 
+# one that is killed stays in the queue; each costs the next one a TTL at most, and can be
+# withdrawn by its role, which finds its host and process in the owner
+{
+	my $env = { env => { PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'postgres', PGUSER => 'app' } };
+	my $expired = $node->safe_psql('postgres', 'SELECT expired FROM dlock_stats');
+	my @dead = map { start_dlock('exec', 'held', '--wait=forever', '--ttl=1s', '--', 'true', $env) } 1 .. 3;
+
+	$node->poll_query_until('postgres', 'SELECT count(*) = 3 FROM dlock_waiters') or die 'they do not wait';
+	my $heir = start_dlock('exec', 'held', '--wait=forever', '--', 'true', $env);
+	$node->poll_query_until('postgres', 'SELECT count(*) = 4 FROM dlock_waiters') or die 'it does not wait';
+	kill 'KILL', map { $_->{pid} } @dead;
+	is(join(' ', map { (end_dlock($_))[0] } @dead), '137 137 137', 'killed');
+	is($node->safe_psql('postgres', "SET ROLE app; SELECT string_agg(dlock_dequeue(ticket)::text, ' ') FROM dlock_waiters WHERE owner LIKE '%:$dead[0]{pid}:%'"),
+		'true', 'one of them is withdrawn');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock_waiters'), 3, 'the others still wait');
+	is($node->safe_psql('postgres', "SELECT dlock_release('held', owner => 'somebody')"), 'released', 'the key is released');
+	is((end_dlock($heir))[0], 0, 'the one that is alive gets it');
+	is($node->safe_psql('postgres', "SELECT expired - $expired FROM dlock_stats"), 2, 'after those that are not');
+}
+
 $node->stop;
 done_testing();

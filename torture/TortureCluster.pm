@@ -222,7 +222,7 @@ fsync = off
 # the next start in the folder finds what a killed server leaves
 dynamic_shared_memory_type = mmap
 shared_buffers = '16MB'
-max_connections = 150
+max_connections = 300
 max_wal_senders = 8
 wal_level = replica
 wal_log_hints = on
@@ -341,7 +341,8 @@ sub set_full
 	return;
 }
 
-# Does not wait until it is up.
+# Waits until it has begun, not until it is up: before that it looks as if it were
+# dead, and the next start would take its file away.
 sub start
 {
 	my ($self, $node) = @_;
@@ -361,6 +362,8 @@ sub start
 		($status, $said) = $self->run(30, @command);
 	}
 	die "@command: exit status $status\n$said\n" if $status != 0;
+	# one that fails is started again by the next call
+	$self->until_true(5, sub { return $self->postmaster($node) });
 	return;
 }
 

@@ -18,6 +18,9 @@ use TortureCluster;
 my %faults = (
 	'backend-kill' => [ 'sync async', 'kill -9 of a session: the server restarts', \&backend_kill ],
 	'worker-kill' => [ 'sync async', 'kill -9 of the launcher or a reaper', \&worker_kill ],
+	'granter-kill' => [ 'sync async', 'kill -9 of the worker that grants tickets: the server restarts', \&granter_kill ],
+	'granter-stop' => [ 'sync async', 'SIGSTOP of the worker that grants tickets', \&granter_stop ],
+	'granter-terminate' => [ 'sync async', 'the worker that grants tickets is terminated, again and again', \&granter_terminate ],
 	'primary-kill' => [ 'sync async', 'kill -9 of all processes of the primary, which is started again', \&primary_kill ],
 	'standby-kill' => [ 'sync async', 'the same for a standby', \&standby_kill ],
 	'client-kill' => [ 'sync async', 'kill -9 of clients', \&client_kill ],
@@ -228,6 +231,51 @@ sub kill_process
 
 sub backend_kill { return $_[0]->kill_process('backend-kill', "backend_type = 'client backend'"); }
 sub worker_kill { return $_[0]->kill_process('worker-kill', "backend_type LIKE 'dlock%'"); }
+
+# The worker that grants tickets.  It is there while tickets wait.
+sub granter
+{
+	my ($self) = @_;
+	my $pid;
+
+	$self->{cluster}->until_true(5, sub { ($pid) = $self->sessions("backend_type = 'dlock granter'"); return $pid });
+	return $pid;
+}
+
+sub granter_kill
+{
+	my ($self) = @_;
+
+	$self->granter // return;
+	return $self->kill_process('granter-kill', "backend_type = 'dlock granter'");
+}
+
+sub granter_stop
+{
+	my ($self) = @_;
+	my $pid = $self->granter // return;
+
+	return $self->stop_processes('granter-stop', some(0.5, 3), $pid);
+}
+
+# The tickets stay, and another one goes on with them.
+sub granter_terminate
+{
+	my ($self) = @_;
+	my $cluster = $self->{cluster};
+	my $node = $cluster->{primary};
+
+	$self->granter // return;
+	$self->fault('granter-terminate', "node=$node");
+	for (1 .. 3 + int rand 5)
+	{
+		$self->{struck}{'granter-terminate'} += $cluster->ask($node,
+			"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'dlock granter'") // 0;
+		$self->pass(some(0, 0.5));
+	}
+	$self->heal('granter-terminate', "node=$node");
+	return;
+}
 
 sub stop_processes
 {
