@@ -74,13 +74,17 @@ $node->safe_psql('postgres', "SELECT dlock_acquire('held', '10min', 'somebody')"
 	my @dead = map { start_dlock('exec', 'held', '--wait=forever', '--ttl=1s', '--', 'true', $env) } 1 .. 3;
 
 	$node->poll_query_until('postgres', 'SELECT count(*) = 3 FROM dlock_waiters') or die 'they do not wait';
-	my $heir = start_dlock('exec', 'held', '--wait=forever', '--', 'true', $env);
+	my $heir = start_dlock('exec', 'held', '--wait=forever', '--timeout=2s', '--', 'true', $env);
 	$node->poll_query_until('postgres', 'SELECT count(*) = 4 FROM dlock_waiters') or die 'it does not wait';
 	kill 'KILL', map { $_->{pid} } @dead;
 	is(join(' ', map { (end_dlock($_))[0] } @dead), '137 137 137', 'killed');
 	is($node->safe_psql('postgres', "SET ROLE app; SELECT string_agg(dlock_dequeue(ticket)::text, ' ') FROM dlock_waiters WHERE owner LIKE '%:$dead[0]{pid}:%'"),
 		'true', 'one of them is withdrawn');
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock_waiters'), 3, 'the others still wait');
+	my $withdrawn = $node->safe_psql('postgres', "SET ROLE app; SELECT ticket FROM dlock_waiters WHERE owner LIKE '%:$heir->{pid}:%' AND dlock_dequeue(ticket)");
+	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters WHERE owner LIKE '%:$heir->{pid}:%' AND ticket <> $withdrawn")
+	  or die 'it does not come back';
+	pass('one that is alive queues again');
 	is($node->safe_psql('postgres', "SELECT dlock_release('held', owner => 'somebody')"), 'released', 'the key is released');
 	is((end_dlock($heir))[0], 0, 'the one that is alive gets it');
 	is($node->safe_psql('postgres', "SELECT expired - $expired FROM dlock_stats"), 2, 'after those that are not');
