@@ -44,7 +44,7 @@ typedef struct OldToken
 } OldToken;
 
 int			client;
-volatile	sig_atomic_t stopping;
+atomic_bool stopping;
 
 static long op;					/* number of the last operation; atomic */
 static uint64_t seed;
@@ -92,7 +92,7 @@ static void
 on_term(int signo)
 {
 	(void) signo;
-	stopping = 1;
+	stopping = true;
 }
 
 void

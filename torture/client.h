@@ -8,7 +8,7 @@
 #ifndef TORTURE_CLIENT_H
 #define TORTURE_CLIENT_H
 
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,7 +17,7 @@
 #define SHARED_KEYS 4
 
 extern int	client;				/* our number */
-extern volatile sig_atomic_t stopping;
+extern atomic_bool stopping;	/* set by a signal */
 
 /* The number of the first of n operations. */
 extern long next_ops(int n);
