@@ -11,7 +11,7 @@ torture_build() {
 	if ! {
 		as_user make -s -C "$work/tree" -j "$(nproc)" PG_CONFIG="$pg_config" with_llvm=no all install &&
 			as_user make -s -C "$work/tree/client" -j "$(nproc)" "${flags[@]}" libdlock.a &&
-			as_user make -s -C "$work/tree/torture" -j "$(nproc)" "${flags[@]}" client &&
+			as_user make -s -C "$work/tree/torture" -j "$(nproc)" "${flags[@]}" client routed &&
 			as_user make -s -C "$work/tree/torture" -j "$(nproc)" all
 	} >"$log" 2>&1; then
 		tail -n 30 "$log" >&2
