@@ -22,7 +22,8 @@ use DlockTest;
 
 my $commands = $ENV{DLOCK_CROWD} // 50;
 my $servers = int($commands / 25);
-my $renewals = 6 + $servers;
+my $ttl = $commands < 500 ? '3s' : '5s';
+my $renewals = 8;
 
 my $node = new_node('pooled_crowd', conf => "max_connections = 30\nlog_connections = on\ndlock.log_ends = lost\n");
 my $dlock = dlock_program();
@@ -39,23 +40,26 @@ my %through = (PGHOST => $bouncer->folder, PGPORT => $bouncer->port, PGUSER => '
 # the observer, beside the pooler
 sub observe { return $node->safe_psql('postgres', $_[0]); }
 
+my $said = temp_file();
+
 sub until_true
 {
 	my ($sql, $what) = @_;
 
-	return $node->poll_query_until('postgres', $sql) || die "$what does not come";
+	return if $node->poll_query_until('postgres', $sql);
+	diag(slurp_file($node->logfile) =~ s/^.*connection (?:received|auth).*\n//gmr . slurp($said));
+	die "$what does not come";
 }
 
 # one that holds, until it can read a line
 my $end = temp_file();
 POSIX::mkfifo($end, 0600) or die "could not create a pipe: $!";
-my $holder = start_dlock('exec', 'job', '--ttl=2s', '--owner=holder', '--', 'sh', '-c', 'read line <"$0"', $end, { env => \%through });
+my $holder = start_dlock('exec', 'job', "--ttl=$ttl", '--owner=holder', '--', 'sh', '-c', 'read line <"$0"', $end, { env => \%through });
 until_true(q{SELECT count(*) = 1 FROM dlock_get('job')}, 'the holder');
 my $version = observe(q{SELECT version FROM dlock_get('job')});
 
 # those that wait; a command is to say nothing
 my $ran = temp_file();
-my $said = temp_file();
 my $script = script_file(<<"SH");
 exec </dev/null >"$said" 2>&1
 pids=
