@@ -231,7 +231,9 @@ ask_server(Keeper *keeper, int64_t now)
 		keeper->flight = TICKETS;
 		keeper->answer_by = now + dlock_answer_ms(handle->ttl_ms);
 	}
-	else if (dlock_orphans_send(handle, keeper->conn, now))
+	/* unless that could not be sent, which closes the connection */
+	else if (dlock_conn_state(keeper->conn) == DLOCK_CONN_READY &&
+			 dlock_orphans_send(handle, keeper->conn, now))
 	{
 		keeper->flight = ORPHANS;
 		keeper->answer_by = now + dlock_answer_ms(handle->ttl_ms);

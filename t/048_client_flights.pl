@@ -201,6 +201,27 @@ $node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity W
 is(give_back($holder, 'held'), 'ok', 'released');
 is($d->answer->{status}, 'ok', 'the next one gets it');
 
+# A client that stood still finds its connection closed by the first statement that it sends: the
+# question about its ticket.  It also has a request without an answer, which it wants to take back.
+my $still = named('still', open => { timeout => 6000 });
+is($holder->ask('acquire', 'still', ttl => 600000)->{status}, 'ok', 'held');
+is($still->ask('acquire', 'still', ttl => 60000)->{status}, 'busy', 'busy');
+my @sessions = split ' ', $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name = 'still'");
+kill 'STOP', @sessions;
+is($still->ask('acquire', 'still', ttl => 60000, timeout => 300)->{status}, 'timeout', 'no answer');
+kill 'CONT', @sessions;
+$still->send('acquire', 'still', wait => 170000, ttl => 600000);
+waiting(1);
+my $since = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
+$still->signal('STOP');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'still'");
+$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'still'") or die 'its sessions do not end';
+$node->poll_query_until('postgres', "SELECT clock_timestamp() - '$since' > '3.5 s'") or die 'the time does not pass';
+$still->signal('CONT');
+is(give_back($holder, 'still'), 'ok', 'released');
+is($still->answer->{status}, 'ok', 'a client that stood still gets it');
+is(give_back($still, 'still'), 'ok', 'and gives it back');
+
 # a server that crashes forgets the queue, and the client asks again
 is($holder->ask('acquire', 'crash', ttl => 600000)->{status}, 'ok', 'held');
 $b->send('acquire', 'crash', wait => 170000, timeout => 100000);
@@ -212,6 +233,6 @@ is(give_back($holder, 'crash', timeout => 100000), 'ok', 'released after a crash
 is($b->answer->{status}, 'ok', 'the one that waited gets it');
 
 end_session($psql);
-is($_->finish, '', 'nothing was printed') foreach $a, $b, $c, $d, $holder;
+is($_->finish, '', 'nothing was printed') foreach $a, $b, $c, $d, $still, $holder;
 $node->stop;
 done_testing();

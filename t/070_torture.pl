@@ -54,7 +54,7 @@ sub at_least
 	return;
 }
 
-my @faults = qw(failover-kill split-brain cancel client-stop client-kill backend-kill cut-clients);
+my @faults = qw(failover-kill split-brain cancel client-stop client-kill backend-kill cut-clients granter-terminate granter-stop);
 my %sync = torture('sync', '--clients', 6, '--faults', join(',', @faults), '--count', scalar @faults);
 at_least('sync', \%sync, 1, map { "fault $_" } @faults);
 at_least('sync', \%sync, 20, 'operation acquire granted', 'operation release released', 'operation write ok');
@@ -62,9 +62,9 @@ at_least('sync', \%sync, 1, 'operation acquire busy', 'operation refresh ok', 'o
 at_least('sync', \%sync, 1, map { "operation kind $_" } qw(exclusive reader place));
 is($sync{lost_writes}, 0, 'sync: no acknowledged write is lost');
 
-@faults = qw(failover-kill client-stop);
-my %async = torture('async', '--mode', 'async', '--clients', 6, '--faults', join(',', @faults), '--count', 3);
-at_least('async', \%async, 1, 'fault failover-kill', 'fault client-stop');
+@faults = qw(failover-kill client-stop granter-kill);
+my %async = torture('async', '--mode', 'async', '--clients', 6, '--faults', join(',', @faults), '--count', 4);
+at_least('async', \%async, 1, map { "fault $_" } @faults);
 at_least('async', \%async, 20, 'operation acquire granted', 'operation write ok');
 at_least('async', \%async, 1, 'lost_writes');
 

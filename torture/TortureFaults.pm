@@ -17,6 +17,12 @@ my %faults = (
 	'backend-kill' => [ 'sync async', \&backend_kill ],
 	# kill -9 of the launcher or a reaper
 	'worker-kill' => [ 'sync async', \&worker_kill ],
+	# kill -9 of the worker that grants tickets: the server restarts
+	'granter-kill' => [ 'sync async', \&granter_kill ],
+	# SIGSTOP of the worker that grants tickets
+	'granter-stop' => [ 'sync async', \&granter_stop ],
+	# the worker that grants tickets is terminated, again and again
+	'granter-terminate' => [ 'sync async', \&granter_terminate ],
 	# kill -9 of all processes of the primary, which is started again
 	'primary-kill' => [ 'sync async', \&primary_kill ],
 	# the same for a standby
@@ -167,6 +173,51 @@ sub kill_process
 
 sub backend_kill { return kill_process($_[0], 'backend-kill', "backend_type = 'client backend'"); }
 sub worker_kill { return kill_process($_[0], 'worker-kill', "backend_type LIKE 'dlock%'"); }
+
+# The worker that grants tickets.  It is there while tickets wait.
+sub granter
+{
+	my ($nemesis) = @_;
+	my $pid;
+
+	$nemesis->{cluster}->until_true(5, sub { ($pid) = sessions($nemesis, "backend_type = 'dlock granter'"); return $pid });
+	return $pid;
+}
+
+sub granter_kill
+{
+	my ($nemesis) = @_;
+
+	granter($nemesis) // return;
+	return kill_process($nemesis, 'granter-kill', "backend_type = 'dlock granter'");
+}
+
+sub granter_stop
+{
+	my ($nemesis) = @_;
+	my $pid = granter($nemesis) // return;
+
+	return stop_processes($nemesis, 'granter-stop', some(0.5, 3), $pid);
+}
+
+# The tickets stay, and another one goes on with them.
+sub granter_terminate
+{
+	my ($nemesis) = @_;
+	my $cluster = $nemesis->{cluster};
+	my $node = $cluster->{primary};
+
+	granter($nemesis) // return;
+	$nemesis->fault('granter-terminate', "node=$node");
+	for (1 .. 3 + int rand 5)
+	{
+		$nemesis->{struck}{'granter-terminate'} += $cluster->ask($node,
+			"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'dlock granter'") // 0;
+		$nemesis->pass(some(0, 0.5));
+	}
+	$nemesis->heal('granter-terminate', "node=$node");
+	return;
+}
 
 sub stop_processes
 {

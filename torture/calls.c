@@ -34,7 +34,8 @@ void
 record_otherwise(int client, long op, const char *what, dlock_status status,
 				 const dlock_error *err)
 {
-	if (status == DLOCK_TIMEOUT || status == DLOCK_UNREACHABLE || status == DLOCK_LOST)
+	if (status == DLOCK_TIMEOUT || status == DLOCK_UNREACHABLE || status == DLOCK_LOST ||
+		status == DLOCK_CANCELLED)
 		history(now_us(), "done %d %ld %s unknown reason=%s", client, op, what,
 				dlock_status_name(status));
 	else

@@ -236,7 +236,7 @@ do_acquire(Held *slot)
 	char		owner[OWNER_SIZE];
 	Request		request;
 	Answer		answer;
-	long		number = ++op;
+	long		number = next_ops(1);
 	int64_t		version = 0;
 	int64_t		called;
 
@@ -269,7 +269,7 @@ do_change(Held *slot)
 {
 	Request		request;
 	Answer		answer;
-	long		number = ++op;
+	long		number = next_ops(1);
 	int64_t		version = 0;
 	int64_t		called;
 
@@ -300,7 +300,7 @@ do_check(const char *key, const char *owner, long after)
 {
 	const char *params[] = {key, owner};
 	PGresult   *result = NULL;
-	long		number = ++op;
+	long		number = next_ops(1);
 
 	history(now_us(), "call %d %ld check key=%s owner=%s after=%ld", client, number, key,
 			owner, after);
@@ -371,7 +371,7 @@ do_acquire_all(Held *slots[], int n)
 	Request		requests[SHARED_KEYS];
 	int64_t		versions[SHARED_KEYS] = {0};
 	int			order[SHARED_KEYS] = {0};
-	long		first = op + 1;
+	long		first = next_ops(n);
 	int64_t		called = now_us();
 	Answer		answer;
 
@@ -392,7 +392,7 @@ do_acquire_all(Held *slots[], int n)
 		requests[i].ttl = i > 0 ? requests[0].ttl : 1000 + 500 * below(4);
 		requests[i].wait = i > 0 ? requests[0].wait : chance(40) ? 0 : 50 + below(1500);
 		requests[i].slots = chance(50) ? EXCLUSIVE : any_slots();
-		call_acquire(++op, &requests[i], first);
+		call_acquire(first + i, &requests[i], first);
 	}
 	answer = ask_all(requests, n, versions);
 	for (int i = 0; i < n; i++)
@@ -414,7 +414,7 @@ do_refresh(Held *slot)
 	const char *params[] = {slot->key, version, ttl};
 	PGresult   *result = NULL;
 	Answer		answer = ANSWER_ERROR;
-	long		number = ++op;
+	long		number = next_ops(1);
 	int64_t		called = now_us();
 
 	snprintf(version, sizeof(version), "%lld", (long long) slot->version);
@@ -455,7 +455,7 @@ do_release(Held *slot)
 	const char *params[] = {slot->key, version};
 	PGresult   *result = NULL;
 	Answer		answer = ANSWER_ERROR;
-	long		number = ++op;
+	long		number = next_ops(1);
 
 	snprintf(version, sizeof(version), "%lld", (long long) slot->version);
 	history(now_us(), "call %d %ld release key=%s version=%lld", client, number, slot->key,

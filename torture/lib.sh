@@ -2,12 +2,16 @@
 # shellcheck disable=SC2154	# variables of scripts/lib.sh
 # Common parts of scripts/torture and scripts/soak, on top of scripts/lib.sh.
 
+# torture_build [thread|address]: with that sanitizer in the clients
 torture_build() {
-	local log=$work/log/build.log
+	local log=$work/log/build.log flags=()
+
+	[ -z "${1:-}" ] || flags=(CFLAGS="-O1 -g -fsanitize=$1")
 
 	if ! {
 		as_user make -s -C "$work/tree" -j "$(nproc)" PG_CONFIG="$pg_config" with_llvm=no all install &&
-			as_user make -s -C "$work/tree/client" -j "$(nproc)" libdlock.a &&
+			as_user make -s -C "$work/tree/client" -j "$(nproc)" "${flags[@]}" libdlock.a &&
+			as_user make -s -C "$work/tree/torture" -j "$(nproc)" "${flags[@]}" client routed &&
 			as_user make -s -C "$work/tree/torture" -j "$(nproc)" all
 	} >"$log" 2>&1; then
 		tail -n 30 "$log" >&2

@@ -23,7 +23,7 @@
 #include "register.h"
 #include "sql.h"
 
-static Sql	sql = {.name = "register"};
+static _Thread_local Sql sql = {.name = "register"};
 
 void
 register_close(void)
