@@ -70,6 +70,54 @@ append_part(PQExpBuffer text, DlockKind kind, int before)
 }
 
 /*
+ * The parameters of a statement.  The arrays are one behind the other, and may move
+ * while they grow.
+ */
+typedef struct Params
+{
+	PQExpBufferData arrays;
+	int			n;
+	size_t		starts[DLOCK_MAX_PARAMS];
+	int			lengths[DLOCK_MAX_PARAMS];
+	int			formats[DLOCK_MAX_PARAMS];	/* 1: it is in arrays */
+	const char *values[DLOCK_MAX_PARAMS];
+} Params;
+
+/* One parameter of all these calls. */
+static void
+add_array(Params *params, DlockType type, DlockCall *const *calls, int n, int which)
+{
+	size_t		start = params->arrays.len;
+
+	dlock_binary_begin(&params->arrays, type, n);
+	for (int i = 0; i < n; i++)
+		dlock_binary_add(&params->arrays, type, calls[i]->params[which]);
+	params->starts[params->n] = start;
+	params->lengths[params->n] = (int) (params->arrays.len - start);
+	params->formats[params->n++] = 1;
+}
+
+static void
+add_text(Params *params, const char *text)
+{
+	params->values[params->n] = text;
+	params->formats[params->n++] = 0;
+}
+
+static bool
+send_params(DlockConn *conn, const char *sql, Params *params)
+{
+	DlockParams sent = {
+		.n = params->n,.values = params->values,.lengths = params->lengths,.formats = params->formats
+	};
+
+	for (int i = 0; i < params->n; i++)
+		if (params->formats[i] == 1)
+			params->values[i] = params->arrays.data + params->starts[i];
+	return dlock_conn_send_params(conn, sql, &sent);
+}
+
+/*
  * Send the calls as one statement; one call as its own.  They are sorted, and
  * have their parameters (dlock_call_set_params()).  The rows are the kind, the
  * number of a call of that kind, from 1, and its columns.  False: it could not
@@ -79,19 +127,15 @@ bool
 dlock_batch_send(DlockConn *conn, DlockCall *const *calls, int n)
 {
 	PQExpBufferData text;
-	PQExpBufferData arrays;		/* one behind the other */
-	const char *values[DLOCK_MAX_PARAMS];
-	int			starts[DLOCK_MAX_PARAMS];	/* in arrays; -1: not there */
-	int			lengths[DLOCK_MAX_PARAMS] = {0};
-	int			formats[DLOCK_MAX_PARAMS];
-	DlockParams params = {.values = values,.lengths = lengths,.formats = formats};
+	Params		params;
 	bool		sent = false;
 
 	if (n == 1)
 		return dlock_conn_send(conn, calls[0]->sql, calls[0]->nparams, calls[0]->params);
 
 	initPQExpBuffer(&text);
-	initPQExpBuffer(&arrays);
+	initPQExpBuffer(&params.arrays);
+	params.n = 0;
 	for (int first = 0; first < n;)
 	{
 		DlockKind	kind = calls[first]->kind;
@@ -102,30 +146,14 @@ dlock_batch_send(DlockConn *conn, DlockCall *const *calls, int n)
 			after++;
 		append_part(&text, kind, params.n);
 		for (int p = 0; part->types[p] != DLOCK_TYPE_NONE; p++)
-		{
-			starts[params.n] = (int) arrays.len;
-			formats[params.n] = 1;
-			dlock_binary_begin(&arrays, part->types[p], after - first);
-			for (int i = first; i < after; i++)
-				dlock_binary_add(&arrays, part->types[p], calls[i]->params[p]);
-			lengths[params.n] = (int) arrays.len - starts[params.n];
-			params.n++;
-		}
+			add_array(&params, part->types[p], calls + first, after - first, p);
 		if (part->is_limited)
-		{
-			starts[params.n] = -1;
-			formats[params.n] = 0;
-			values[params.n++] = DLOCK_ROW_WAIT;
-		}
+			add_text(&params, DLOCK_ROW_WAIT);
 		first = after;
 	}
-	/* while they grew, they could move */
-	for (int i = 0; i < params.n; i++)
-		if (starts[i] >= 0)
-			values[i] = arrays.data + starts[i];
-	if (!PQExpBufferDataBroken(text) && !PQExpBufferDataBroken(arrays))
-		sent = dlock_conn_send_params(conn, text.data, &params);
-	termPQExpBuffer(&arrays);
+	if (!PQExpBufferDataBroken(text) && !PQExpBufferDataBroken(params.arrays))
+		sent = send_params(conn, text.data, &params);
+	termPQExpBuffer(&params.arrays);
 	termPQExpBuffer(&text);
 	return sent;
 }

@@ -374,18 +374,7 @@ set_up(Oid dboid)
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
 
-	/* what does not contain a grant need not be flushed */
-	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_OVERRIDE);
-
-	/* whatever the owner of the database has set */
-	SetConfigOption("default_transaction_isolation", "read committed", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("default_transaction_deferrable", "off", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("lock_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("statement_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
-	if (GetConfigOption("transaction_timeout", true, false) != NULL)
-		SetConfigOption("transaction_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
+	dlock_worker_set_up("0");
 	pgstat_report_appname("dlock granter");
 	pgstat_report_activity(STATE_IDLE, NULL);
 }

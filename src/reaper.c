@@ -35,7 +35,6 @@
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
@@ -53,6 +52,7 @@
 #include "row.h"
 #include "scan.h"
 #include "store.h"
+#include "worker.h"
 
 #define BATCH_ROWS		200
 #define BATCH_BLOCKS	2000
@@ -361,14 +361,7 @@ dlock_reaper_main(Datum arg)
 	BackgroundWorkerInitializeConnectionByOid(db->dboid, InvalidOid, 0);
 
 	/* do not wait long for a command that drops or rewrites the table */
-	SetConfigOption("lock_timeout", "1s", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_OVERRIDE);
-
-	/* whatever the owner of the database has set */
-	SetConfigOption("default_transaction_isolation", "read committed", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("default_transaction_deferrable", "off", PGC_USERSET, PGC_S_OVERRIDE);
+	dlock_worker_set_up("1s");
 	pgstat_report_appname("dlock reaper");
 	dlock_ends_defer();
 

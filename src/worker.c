@@ -10,6 +10,8 @@
  */
 #include "postgres.h"
 
+#include "utils/guc.h"
+
 #include "worker.h"
 
 /*
@@ -27,4 +29,28 @@ dlock_worker_describe(BackgroundWorker *worker, const char *name, int restart_ti
 	snprintf(worker->bgw_function_name, BGW_MAXLEN, "dlock_%s_main", name);
 	snprintf(worker->bgw_name, BGW_MAXLEN, "dlock %s", name);
 	snprintf(worker->bgw_type, BGW_MAXLEN, "dlock %s", name);
+}
+
+static void
+set(const char *name, const char *value)
+{
+	SetConfigOption(name, value, PGC_USERSET, PGC_S_OVERRIDE);
+}
+
+/* In a worker that has connected to its database. */
+void
+dlock_worker_set_up(const char *lock_timeout)
+{
+	/* what does not contain a grant need not be flushed */
+	set("synchronous_commit", "off");
+	set("search_path", "pg_catalog, pg_temp");
+	set("lock_timeout", lock_timeout);
+
+	/* whatever the owner of the database has set */
+	set("default_transaction_isolation", "read committed");
+	set("default_transaction_read_only", "off");
+	set("default_transaction_deferrable", "off");
+	set("statement_timeout", "0");
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		set("transaction_timeout", "0");
 }

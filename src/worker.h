@@ -12,5 +12,6 @@
 
 extern void dlock_worker_describe(BackgroundWorker *worker, const char *name,
 								  int restart_time);
+extern void dlock_worker_set_up(const char *lock_timeout);
 
 #endif							/* DLOCK_WORKER_H */

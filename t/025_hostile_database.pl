@@ -66,6 +66,23 @@ $in_d1->ask_it('ROLLBACK');
 DlockWait::close_monitors();
 close_clients($in_d1, $other);
 
+# Nor does a timeout of the database end the reaper while it waits: its own one does.
+SKIP:
+{
+	skip 'there is no transaction_timeout before PostgreSQL 17', 1 if $node->pg_version < 17;
+
+	my $logged = -s $node->logfile;
+	my $locker = client($node, 'locker', database => 'd1');
+
+	$node->safe_psql('postgres', "ALTER DATABASE d1 SET transaction_timeout = '100ms'");
+	$locker->ask_it(q{BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT dlock_acquire('gone', '5s'); COMMIT});
+	$locker->ask_it('BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; LOCK TABLE dlock.locks IN ACCESS EXCLUSIVE MODE');
+	$node->wait_for_log(qr/(?:lock|transaction) timeout/, $logged);
+	unlike(slurp_file($node->logfile, $logged), qr/transaction timeout/, 'the reaper is not ended by the timeout of the database');
+	$node->safe_psql('postgres', 'ALTER DATABASE d1 RESET transaction_timeout');
+	close_clients($locker);
+}
+
 # A database that stays locked while the reaper connects to it: it is given up
 # after 30 seconds.
 $node->safe_psql('d1', q{BEGIN READ WRITE; SELECT dlock_acquire('late', '1s'); COMMIT});

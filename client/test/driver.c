@@ -528,16 +528,11 @@ static const struct
 	{"owned", false, do_owned},
 	{"race", false, do_race},
 	{"cycle", false, do_cycle},
-	{"nest", false, do_crowd},
-	{"work", false, do_crowd},
-	{"flights", false, do_crowd},
-	{"blocked", false, do_crowd},
-	{"begin", false, do_crowd},
-	{"end", false, do_crowd},
-	{"queue", false, do_crowd},
-	{"started", false, do_crowd},
-	{"cancelled", false, do_crowd},
-	{"closed", false, do_crowd},
+	{"nest", false, do_crowd}, {"work", false, do_crowd},
+	{"flights", false, do_crowd}, {"blocked", false, do_crowd},
+	{"begin", false, do_crowd}, {"end", false, do_crowd},
+	{"queue", false, do_crowd}, {"started", false, do_crowd},
+	{"cancelled", false, do_crowd}, {"closed", false, do_crowd},
 };
 
 static void
