@@ -373,7 +373,6 @@ set_up(Oid dboid)
 {
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
-
 	dlock_worker_set_up("0");
 	pgstat_report_appname("dlock granter");
 	pgstat_report_activity(STATE_IDLE, NULL);
