@@ -177,7 +177,7 @@ pilot_main(void *arg)
 		}
 		if (async->under_way == NULL)
 			idle_until = DLOCK_NEVER;
-		dlock_flight_hand_over(handle, &handle->main);
+		dlock_flight_hand_over(handle, async->under_way != NULL ? &handle->main : NULL);
 		dlock_cond_wait(&async->wake, &handle->mutex, dlock_min(idle_until, look_at));
 	}
 	pthread_mutex_unlock(&handle->mutex);

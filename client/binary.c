@@ -35,6 +35,15 @@ put(PQExpBuffer to, uint64_t number, int size)
 	appendBinaryPQExpBuffer(to, bytes, (size_t) size);
 }
 
+/* Of milliseconds.  What does not fit is refused by the server, as its text would be. */
+static int64_t
+microseconds(const char *text)
+{
+	int64_t		ms = strtoll(text, NULL, 10);
+
+	return ms > INT64_MAX / 1000 ? INT64_MAX : ms * 1000;
+}
+
 /* One of n elements, which have to be added. */
 void
 dlock_binary_begin(PQExpBuffer array, DlockType type, int n)
@@ -77,7 +86,7 @@ dlock_binary_add(PQExpBuffer array, DlockType type, const char *text)
 			break;
 		case DLOCK_TYPE_INTERVAL:
 			put(array, 16, 4);
-			put(array, (uint64_t) strtoll(text, NULL, 10) * 1000, 8);
+			put(array, (uint64_t) microseconds(text), 8);
 			put(array, 0, 8);	/* days, months */
 			break;
 	}

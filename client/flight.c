@@ -11,11 +11,11 @@
  * While a flight waits for its flush, neither the server nor the client has much
  * to do.  So a second flight may leave meanwhile, on another connection.  It carries
  * the calls that are quick, because they need no flush (queue.c), and while it does,
- * the main flight leaves such calls to it.  If there are few of them, they go with the
- * others, because the cost of a flight is then shared by more calls, unless the main
- * flight is slow: where a flush takes long, or a standby has to confirm it, even one
- * release goes by itself.  If twice as many calls of all kinds are queued as are in the
- * air, the second flight carries them all.
+ * the main flight leaves such calls to it.  If there are few of them, compared with
+ * those in the air, they go with the others, because the cost of a flight is then shared
+ * by more calls, unless the main flight is slow: where a flush takes long, or a standby
+ * has to confirm it, even one release goes by itself.  If twice as many calls of all
+ * kinds are queued as are in the air, the second flight carries them all.
  *
  * There is no thread for this.  One of the threads that wait for an answer drives
  * a flight: it connects, sends, polls and hands out the answers, without the mutex
@@ -105,7 +105,8 @@ boarding(const dlock_handle *handle, const DlockFlight *flight)
 	const DlockQueue *queue = &handle->queue;
 	const DlockFlight *main = &handle->main;
 	const DlockFlight *second = &handle->second;
-	int			enough = is_slow(main) ? 1 : DLOCK_SECOND_LEAST;
+	int			half = dlock_max(main->nair, second->nair) / 2;
+	int			enough = is_slow(main) ? 1 : dlock_max(half, DLOCK_SECOND_LEAST);
 
 	if (!dlock_flight_is_second(handle, flight))
 		return second->nair > 0 && second->is_quick &&
@@ -231,46 +232,66 @@ would_carry(const dlock_handle *handle, const DlockFlight *flight, const DlockCa
 	return which == DLOCK_ALL || (which == DLOCK_QUICK && dlock_call_is_quick(call));
 }
 
+/* May it leave now, on a connection that it has or can have? */
+static bool
+may_leave(const dlock_handle *handle, const DlockFlight *second, const DlockCall *call)
+{
+	int64_t		now = dlock_now();
+
+	if (handle->main.nair == 0 || call->ready_at > now || !would_carry(handle, second, call))
+		return false;
+	return second->conn != NULL ||
+		(second->retry_at <= now &&
+		 handle->nspare + 1 < handle->max_connections - DLOCK_MIN_CONNECTIONS);
+}
+
+/* Can one of those whose call it carries be woken to drive it? */
+static bool
+has_sleeper(const DlockFlight *flight)
+{
+	for (int i = 0; i < flight->nair; i++)
+		if (flight->air[i] != NULL && flight->air[i]->waker != NULL)
+			return true;
+	return false;
+}
+
 /*
  * Which one is the owner of this call to drive?  NULL: none.
  *
- * A call that is ready boards what its owner drives.  The second flight leaves a
- * spare connection to calls that need one.
+ * A call that is ready boards what its owner drives.  So the owner of a quick one leaves
+ * a main flight that is in the air to those whose calls it carries.  The second flight
+ * leaves a spare connection to calls that need one.
  */
 DlockFlight *
 dlock_flight_to_drive(dlock_handle *handle, const DlockCall *call)
 {
 	DlockFlight *second = &handle->second;
-	int64_t		now;
 
 	if (call->state == DLOCK_CALL_FLYING)
 		return call->flight->driven ? NULL : call->flight;
-	if (!handle->main.driven)
+	if (!handle->main.driven &&
+		!(dlock_call_is_quick(call) && may_leave(handle, second, call) && has_sleeper(&handle->main)))
 		return &handle->main;
 	if (second->driven)
 		return NULL;
 	if (second->conn != NULL)
 		return second;			/* it is in the air, or connects */
-	if (handle->main.nair == 0 || !would_carry(handle, second, call) ||
-		handle->nspare + 1 >= handle->max_connections - DLOCK_MIN_CONNECTIONS)
-		return NULL;
-	now = dlock_now();
-	return call->ready_at <= now && second->retry_at <= now ? second : NULL;
+	return may_leave(handle, second, call) ? second : NULL;
 }
 
 /*
  * When does the owner of a call that is queued have to look again by itself?  The
- * main flight may turn out to be slow.
+ * main flight may turn out to be slow, or the next one.
  */
 int64_t
 dlock_flight_look_at(const dlock_handle *handle, const DlockCall *call)
 {
+	int64_t		now = dlock_now();
 	int64_t		slow_at = handle->main.sent_at + DLOCK_SLOW_MS;
 
-	if (call->state == DLOCK_CALL_QUEUED && dlock_call_is_quick(call) &&
-		handle->main.nair > 0 && slow_at > dlock_now())
-		return slow_at;
-	return DLOCK_NEVER;
+	if (call->state != DLOCK_CALL_QUEUED || !dlock_call_is_quick(call))
+		return DLOCK_NEVER;
+	return handle->main.nair > 0 && slow_at > now ? slow_at : now + DLOCK_POLL_MS;
 }
 
 /*
@@ -300,9 +321,15 @@ dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, const DlockCall *o
 		if (dlock_conn_connecting(flight->conn) ||
 			dlock_conn_state(flight->conn) == DLOCK_CONN_BUSY)
 		{
-			/* its driver may have been answered by the other flight */
-			if (flight->nair == 0 && flight == &handle->second)
+			/*
+			 * its driver may have been answered by the other flight, or go
+			 * with it
+			 */
+			if (flight == &handle->second &&
+				(own->state != DLOCK_CALL_FLYING || own->flight != flight))
 				until = dlock_min(until, now + DLOCK_GLANCE_MS);
+			if (flight == &handle->main && own != NULL)
+				until = dlock_min(until, dlock_flight_look_at(handle, own));
 			pthread_mutex_unlock(&handle->mutex);
 			dlock_conn_work(flight->conn, until);
 			pthread_mutex_lock(&handle->mutex);

@@ -41,7 +41,8 @@ make_mark(void)
 
 	if (page == MAP_FAILED)
 		return;
-	if (madvise(page, size, MADV_WIPEONFORK) != 0)
+	/* an emulator may accept any advice, and follow none */
+	if (madvise(page, size, -1) == 0 || madvise(page, size, MADV_WIPEONFORK) != 0)
 	{
 		munmap(page, size);
 		return;

@@ -186,8 +186,10 @@ is_asleep(const DlockCall *call)
 static bool
 is_aboard(const DlockCall *call, DlockWhich which, const DlockCall *own, bool is_second)
 {
-	if (call == own || which == DLOCK_NONE)
-		return call == own;
+	if (call == own)
+		return which != DLOCK_QUICK || dlock_call_is_quick(call);
+	if (which == DLOCK_NONE)
+		return false;
 	if (is_second && !is_asleep(call))
 		return false;
 	return which == DLOCK_ALL || (which == DLOCK_QUICK) == dlock_call_is_quick(call);

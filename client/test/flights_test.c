@@ -6,7 +6,9 @@
  *-------------------------------------------------------------------------
  */
 #include <stdlib.h>
+#include <string.h>
 
+#include "binary.h"
 #include "clock.h"
 #include "flight.h"
 #include "handle.h"
@@ -165,7 +167,7 @@ test_quick(void)
 	add(handle, &flying, NULL);
 	dlock_queue_take_out(&handle->queue, &flying);
 	take_off(&handle->main, &flying);
-	handle->main.nair = CALLS + 1;	/* so they have to be quick */
+	handle->main.nair = 2 * DLOCK_SECOND_LEAST; /* so they have to be quick */
 	handle->main.driven = true;
 	handle->main.sent_at = dlock_now() + 60000; /* not long ago, whatever
 												 * happens meanwhile */
@@ -187,12 +189,26 @@ test_quick(void)
 	ok(!is_second_wanted(handle, &calls[0]), "one has left");
 	handle->main.sent_at = dlock_now() - DLOCK_SLOW_MS;
 	ok(is_second_wanted(handle, &calls[0]), "the main flight has turned out to be slow");
-	ok(dlock_flight_look_at(handle, &calls[0]) == DLOCK_NEVER, "no need to look again");
+	ok(dlock_flight_look_at(handle, &calls[0]) > dlock_now(), "which is not looked at all the time");
+
+	/*
+	 * who drove the main flight has left, and another one is about to drive
+	 * it
+	 */
+	handle->main.driven = false;
+	ok(is_second_wanted(handle, &calls[0]) == false, "who is awake drives the main flight");
+	flying.waker = &waker;
+	ok(is_second_wanted(handle, &calls[0]), "but not with a quick call, if one that it carries can");
+	ok(dlock_flight_to_drive(handle, &slow) == &handle->main, "others do");
+	handle->main.driven = true;
+	flying.waker = NULL;
 	add_kind(handle, &calls[1], DLOCK_RELEASES, &wakers[1]);
 	ok(dlock_flight_to_drive(handle, &slow) == NULL, "who is not quick does not drive it");
 	dlock_queue_board(&handle->queue, &handle->second, DLOCK_QUICK, &calls[0], true, dlock_now());
+	dlock_queue_put_back(&handle->queue, handle->second.air, handle->second.nair);
+	dlock_queue_board(&handle->queue, &handle->second, DLOCK_QUICK, &slow, true, dlock_now());
 	ok(handle->second.nair == DLOCK_SECOND_LEAST && handle->second.is_quick && handle->queue.n == 1 &&
-	   slow.state == DLOCK_CALL_QUEUED, "it carries the quick calls");
+	   slow.state == DLOCK_CALL_QUEUED, "it carries the quick calls, and no other one, even its driver's");
 	handle->second.sent_at = dlock_now();
 	handle->second.driven = true;
 
@@ -241,9 +257,39 @@ test_parties(void)
 	dlock_close(handle);
 }
 
+/* The bytes after the length of the only element. */
+static bool
+is_sent_as(DlockType type, const char *text, const char *bytes, size_t n)
+{
+	PQExpBufferData array;
+	bool		same;
+
+	initPQExpBuffer(&array);
+	dlock_binary_begin(&array, type, 1);
+	dlock_binary_add(&array, type, text);
+	same = array.len == 24 + n && (unsigned char) array.data[23] == n &&
+		memcmp(array.data + 24, bytes, n) == 0;
+	termPQExpBuffer(&array);
+	return same;
+}
+
+static void
+test_binary(void)
+{
+	ok(is_sent_as(DLOCK_TYPE_TEXT, "a\"b", "a\"b", 3), "a text as it is");
+	ok(is_sent_as(DLOCK_TYPE_INT4, "-2", "\xff\xff\xff\xfe", 4), "an integer");
+	ok(is_sent_as(DLOCK_TYPE_INT8, "4294967298", "\0\0\0\1\0\0\0\2", 8), "a longer one");
+	ok(is_sent_as(DLOCK_TYPE_BOOL, "t", "\1", 1) && is_sent_as(DLOCK_TYPE_BOOL, "f", "\0", 1), "a boolean");
+	ok(is_sent_as(DLOCK_TYPE_INTERVAL, "2 ms", "\0\0\0\0\0\0\7\xd0\0\0\0\0\0\0\0\0", 16), "an interval");
+	ok(is_sent_as(DLOCK_TYPE_INTERVAL, "18446744073709553 ms",
+				  "\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\0", 16),
+	   "one that is too long does not become a short one");
+}
+
 void
 test_flights(void)
 {
+	test_binary();
 	test_drivers();
 	test_passengers();
 	test_quick();
