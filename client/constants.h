@@ -120,7 +120,7 @@
  * been answered while it connects
  */
 #define DLOCK_SECOND_LEAST 16
-#define DLOCK_SLOW_MS 5
+#define dlock_slow_ms(calls) (5 + (calls) / 32)
 #define DLOCK_HOLD_MS 20
 #define DLOCK_SECOND_PAUSE_MS 5000
 #define DLOCK_GLANCE_MS 2

@@ -86,12 +86,18 @@ give_conn(dlock_handle *handle, DlockFlight *flight)
  * Flights
  */
 
-/* Is it slow, or was the one before it? */
+/* When is it slow, other than by the number of its calls? */
+static int64_t
+slow_at(const DlockFlight *flight)
+{
+	return flight->sent_at + dlock_slow_ms(flight->nair);
+}
+
+/* Is it, or was the one before it? */
 static bool
 is_slow(const DlockFlight *flight)
 {
-	return flight->took >= DLOCK_SLOW_MS ||
-		(flight->nair > 0 && dlock_now() >= flight->sent_at + DLOCK_SLOW_MS);
+	return flight->was_slow || (flight->nair > 0 && dlock_now() >= slow_at(flight));
 }
 
 /*
@@ -279,19 +285,33 @@ dlock_flight_to_drive(dlock_handle *handle, const DlockCall *call)
 	return may_leave(handle, second, call) ? second : NULL;
 }
 
+/* Is it the first quick one in the queue? */
+static bool
+is_first_quick(const DlockQueue *queue, const DlockCall *call)
+{
+	const DlockCall *first = queue->first;
+
+	while (first != NULL && !dlock_call_is_quick(first))
+		first = first->next;
+	return first == call;
+}
+
 /*
  * When does the owner of a call that is queued have to look again by itself?  The
- * main flight may turn out to be slow, or the next one.
+ * main flight may turn out to be slow, or the next one.  One of many looks in time,
+ * and takes the others along.
  */
 int64_t
 dlock_flight_look_at(const dlock_handle *handle, const DlockCall *call)
 {
+	const DlockFlight *main = &handle->main;
 	int64_t		now = dlock_now();
-	int64_t		slow_at = handle->main.sent_at + DLOCK_SLOW_MS;
 
 	if (call->state != DLOCK_CALL_QUEUED || !dlock_call_is_quick(call))
 		return DLOCK_NEVER;
-	return handle->main.nair > 0 && slow_at > now ? slow_at : now + DLOCK_POLL_MS;
+	if (main->nair > 0 && slow_at(main) > now && is_first_quick(&handle->queue, call))
+		return slow_at(main);
+	return now + DLOCK_POLL_MS;
 }
 
 /*

@@ -179,15 +179,15 @@ test_quick(void)
 		add_kind(handle, &calls[i], DLOCK_RELEASES, &wakers[i]);
 		ok(is_second_wanted(handle, &calls[i]) == enough, "%d quick calls wait: %s second flight", i + 1,
 		   enough ? "a" : "no");
-		handle->main.took = DLOCK_SLOW_MS;
+		handle->main.was_slow = true;
 		ok(is_second_wanted(handle, &calls[i]), "but one, if the main flight is slow");
-		handle->main.took = 0;
+		handle->main.was_slow = false;
 	}
-	ok(dlock_flight_look_at(handle, &calls[0]) == handle->main.sent_at + DLOCK_SLOW_MS &&
+	ok(dlock_flight_look_at(handle, &calls[0]) == handle->main.sent_at + dlock_slow_ms(handle->main.nair) &&
 	   dlock_flight_look_at(handle, &slow) == DLOCK_NEVER, "a quick call looks whether it is");
 	dlock_queue_take_out(&handle->queue, &calls[1]);
 	ok(!is_second_wanted(handle, &calls[0]), "one has left");
-	handle->main.sent_at = dlock_now() - DLOCK_SLOW_MS;
+	handle->main.sent_at = dlock_now() - dlock_slow_ms(handle->main.nair);
 	ok(is_second_wanted(handle, &calls[0]), "the main flight has turned out to be slow");
 	ok(dlock_flight_look_at(handle, &calls[0]) > dlock_now(), "which is not looked at all the time");
 
