@@ -268,6 +268,7 @@ looked_up(DlockConn *conn, int64_t now)
 	}
 	conn->direct = atoi(PQgetvalue(result, 0, 1)) == PQbackendPID(conn->pg);
 	conn->routed = PQgetvalue(result, 0, 6)[0] == 't';
+	__atomic_store_n(&conn->target->unflushed, PQgetvalue(result, 0, 7)[0] == 't', __ATOMIC_RELAXED);
 	/* null if the library is not preloaded, which the next call will report */
 	conn->default_ttl = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
 	if (conn->default_ttl <= 0)

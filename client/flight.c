@@ -15,7 +15,8 @@
  * those in the air, they go with the others, because the cost of a flight is then shared
  * by more calls, unless the main flight is slow: where a flush takes long, or a standby
  * has to confirm it, even one release goes by itself.  If twice as many calls of all
- * kinds are queued as are in the air, the second flight carries them all.
+ * kinds are queued as are in the air, the second flight carries them all.  If nothing is
+ * flushed, no call is quicker than others, and it carries all if as many are queued.
  *
  * There is no thread for this.  One of the threads that wait for an answer drives
  * a flight: it connects, sends, polls and hands out the answers, without the mutex
@@ -112,8 +113,12 @@ boarding(const dlock_handle *handle, const DlockFlight *flight)
 	const DlockFlight *main = &handle->main;
 	const DlockFlight *second = &handle->second;
 	int			half = dlock_max(main->nair, second->nair) / 2;
+	bool		unflushed = __atomic_load_n(&handle->target->unflushed, __ATOMIC_RELAXED);
 	int			enough = is_slow(main) ? 1 : dlock_max(half, DLOCK_SECOND_LEAST);
 
+	if (unflushed)
+		return !dlock_flight_is_second(handle, flight) ||
+			queue->n >= dlock_max(main->nair, DLOCK_SECOND_LEAST) ? DLOCK_ALL : DLOCK_NONE;
 	if (!dlock_flight_is_second(handle, flight))
 		return second->nair > 0 && second->is_quick &&
 			dlock_now() < second->sent_at + DLOCK_HOLD_MS &&

@@ -65,6 +65,8 @@
  * effect together, so in such a session it allows them in one transaction.  Events
  * of the clusters do not reach a router.
  *
+ * The last column says whether a grant is answered before it is flushed.
+ *
  * connect.c needs a warning of the server (hear_notice()), so warnings must not
  * be turned off.  With a pooler in between that is up to the administrator.
  */
@@ -83,7 +85,9 @@ const char	dlock_sql_lookup[] =
 " THEN pg_catalog.set_config('transaction_timeout', '0', false) END,"
 " CASE WHEN e.extname" EQUALS "'dlock_router'::pg_catalog.name"
 " THEN pg_catalog.set_config('dlock_router.autocommit_ok', 'on', false) END) END,"
-" e.extname" EQUALS "'dlock_router'::pg_catalog.name"
+" e.extname" EQUALS "'dlock_router'::pg_catalog.name,"
+" pg_catalog.current_setting('dlock.durable_grants', true)" EQUALS "'off'" TEXT
+" AND pg_catalog.current_setting('synchronous_commit')" EQUALS "'off'" TEXT
 " FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
 " WHERE (e.extname" EQUALS "'dlock'::pg_catalog.name"
 " OR e.extname" EQUALS "'dlock_router'::pg_catalog.name)"

@@ -21,7 +21,7 @@ typedef struct DlockHost
 	char	   *port;
 } DlockHost;
 
-/* Constant, except for preferred, by_text and conns. */
+/* Constant, except for preferred, unflushed, by_text and conns. */
 typedef struct DlockTarget
 {
 	char	  **keywords;		/* without those of DlockHost */
@@ -32,6 +32,7 @@ typedef struct DlockTarget
 	int64_t		connect_ms;		/* for one address */
 	int64_t		only_ms;		/* for the only one that there is */
 	int			preferred;		/* the host that accepted us last; atomic */
+	bool		unflushed;		/* no grant waits for a flush; atomic */
 	bool		by_text;		/* its servers forget statements that were
 								 * prepared; atomic */
 	pthread_mutex_t mutex;

@@ -204,6 +204,12 @@ test_quick(void)
 	flying.waker = NULL;
 	add_kind(handle, &calls[1], DLOCK_RELEASES, &wakers[1]);
 	ok(dlock_flight_to_drive(handle, &slow) == NULL, "who is not quick does not drive it");
+	handle->target->unflushed = true;
+	ok(dlock_flight_to_drive(handle, &calls[0]) == NULL, "without a flush, no call is quick");
+	handle->main.nair = DLOCK_SECOND_LEAST;
+	ok(is_second_wanted(handle, &slow), "all go if there are as many as in the air");
+	handle->main.nair = 2 * DLOCK_SECOND_LEAST;
+	handle->target->unflushed = false;
 	dlock_queue_board(&handle->queue, &handle->second, DLOCK_QUICK, &calls[0], true, dlock_now());
 	dlock_queue_put_back(&handle->queue, handle->second.air, handle->second.nair);
 	dlock_queue_board(&handle->queue, &handle->second, DLOCK_QUICK, &slow, true, dlock_now());
