@@ -154,14 +154,10 @@ static void
 test_quick(void)
 {
 	dlock_handle *handle = open_handle(4);
-	DlockWoken	list = {.cond = &handle->async.wake};
-	DlockWaker	listed = {.list = &list};
 	DlockWaker	wakers[CALLS] = {0};
 	DlockCall	calls[CALLS];
 	DlockCall	flying;
 	DlockCall	slow;
-	DlockCall	own;
-	DlockCall	started;
 	DlockWaker	waker = {0};
 
 	add(handle, &flying, NULL);
@@ -201,7 +197,6 @@ test_quick(void)
 	ok(is_second_wanted(handle, &calls[0]), "but not with a quick call, if one that it carries can");
 	ok(dlock_flight_to_drive(handle, &slow) == &handle->main, "others do");
 	handle->main.driven = true;
-	flying.waker = NULL;
 	add_kind(handle, &calls[1], DLOCK_RELEASES, &wakers[1]);
 	ok(dlock_flight_to_drive(handle, &slow) == NULL, "who is not quick does not drive it");
 	handle->target->unflushed = true;
@@ -218,23 +213,36 @@ test_quick(void)
 	handle->second.sent_at = dlock_now();
 	handle->second.driven = true;
 
-	handle->main.nair = 0;
+	dlock_queue_take_out(&handle->queue, &slow);
+	handle->main.nair = handle->second.nair = 0;
+	dlock_close(handle);
+}
 
-	/* those that the second flight would never carry */
+/* What the main flight leaves to a quick one, and what not. */
+static void
+test_left_to_quick(void)
+{
+	dlock_handle *handle = open_handle(4);
+	DlockWoken	list = {.cond = &handle->async.wake};
+	DlockWaker	listed = {.list = &list};
+	DlockWaker	waker = {0};
+	DlockCall	own;
+	DlockCall	started;
+	DlockCall	sleeper;
+
 	add_kind(handle, &started, DLOCK_RELEASES, NULL);
 	dlock_queue_take_out(&handle->queue, &started);
 	started.waker = &listed;
 	dlock_flight_add(handle, &started);
 	add_kind(handle, &own, DLOCK_RELEASES, NULL);
-	dlock_queue_take_out(&handle->queue, &slow);
-	add_kind(handle, &calls[CALLS - 1], DLOCK_RELEASES, &wakers[CALLS - 1]);
+	add_kind(handle, &sleeper, DLOCK_RELEASES, &waker);
 	dlock_queue_board(&handle->queue, &handle->main, DLOCK_SLOW, &own, false, dlock_now());
 	ok(handle->main.nair == 2 && own.state == DLOCK_CALL_FLYING && started.state == DLOCK_CALL_FLYING,
 	   "the main flight takes the call of an event loop, and that of its driver");
 	ok(handle->queue.n == 1 && handle->queue.nquick == 1, "and leaves another quick one to it");
 	dlock_queue_board(&handle->queue, &handle->main, DLOCK_ALL, NULL, false, dlock_now());
 	ok(handle->main.nair == 1 && handle->queue.n == 0 && handle->queue.nquick == 0, "until all may go with it");
-	handle->main.nair = handle->second.nair = 0;
+	handle->main.nair = 0;
 	dlock_close(handle);
 }
 
@@ -299,5 +307,6 @@ test_flights(void)
 	test_drivers();
 	test_passengers();
 	test_quick();
+	test_left_to_quick();
 	test_parties();
 }
