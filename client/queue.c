@@ -179,9 +179,9 @@ is_asleep(const DlockCall *call)
 }
 
 /*
- * Would the flight carry it?  "own" is the call of its driver, which goes with it in any
- * case.  The second flight carries nothing else but the calls of threads that sleep: one
- * of them can drive it later.
+ * Would the flight carry it?  "own" is the call of its driver, which goes with it, unless
+ * it would make the others in a quick flight wait for a flush.  Besides, the second flight
+ * carries only the calls of threads that sleep: one of them can drive it later.
  */
 static bool
 is_aboard(const DlockCall *call, DlockWhich which, const DlockCall *own, bool is_second)
