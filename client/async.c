@@ -3,16 +3,14 @@
  * async.c
  *	  Calls of a program with an event loop.
  *
- * A thread of the library, the pilot, steps these calls (op.c) and drives their
- * flights when no other thread does.  So timeouts, lost connections and events
- * need nothing from the program, whose descriptor is a pipe: a byte in it says
- * that calls are done.  dlock_handle_process() then calls back, in the thread of
- * the program.
+ * A thread of the library, the pilot, sees to these calls (pilot.c).  So timeouts, lost
+ * connections and events need nothing from the program, whose descriptor is a bell:
+ * it rings while there are calls that are done.  dlock_handle_process() then calls back,
+ * in the thread of the program.
  *
  * A call is in one of three places, which the mutex of the handle protects:
  *
- *	  under way, where the pilot looks at those that were woken (handle->ready)
- *	  at once, and at all of them now and then, because their time may be up;
+ *	  under way, where the pilot looks after it;
  *
  *	  done, until dlock_handle_process() takes it;
  *
@@ -20,11 +18,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "async.h"
 #include "clock.h"
@@ -32,24 +26,11 @@
 #include "fork.h"
 #include "keepalive.h"
 #include "lock.h"
-#include "op.h"
 #include "orphan.h"
 #include "request.h"
 #include "roster.h"
 #include "util.h"
 #include "waker.h"
-
-struct dlock_op
-{
-	DlockOp		op;				/* first, so that both have one address */
-	char	   *value;
-	dlock_done	done;
-	void	   *arg;
-	dlock_op   *prev;			/* under way */
-	dlock_op   *next;			/* under way, or done */
-	bool		cancelling;		/* by a thread, which will finish it */
-	bool		finished;
-};
 
 /*
  * Under way.  The caller of these has the mutex.
@@ -79,8 +60,8 @@ unlist(DlockAsync *async, dlock_op *op)
 }
 
 /* It has ended: the program is told. */
-static void
-finish(dlock_handle *handle, dlock_op *op)
+void
+dlock_async_finish(dlock_handle *handle, dlock_op *op)
 {
 	DlockAsync *async = &handle->async;
 
@@ -88,13 +69,13 @@ finish(dlock_handle *handle, dlock_op *op)
 	dlock_forget_woken(&op->op.waker);
 	op->finished = true;
 	if (async->done == NULL)
+	{
 		async->done = op;
+		dlock_bell_ring(&async->bell);
+	}
 	else
-		async->last_done->next = op;
+		async->last_done->next = op;	/* it rings already */
 	async->last_done = op;
-	/* a full pipe is readable as well */
-	if (async->fds[1] >= 0 && write(async->fds[1], "", 1) < 0)
-		return;
 }
 
 static void
@@ -102,109 +83,6 @@ free_op(dlock_op *op)
 {
 	free(op->value);
 	free(op);
-}
-
-/*
- * The pilot
- */
-
-/*
- * Step those that were woken, or all of them; returns when to look again.  The mutex
- * is not let go, so no other thread finishes or frees one of them meanwhile.
- */
-static int64_t
-look(dlock_handle *handle, bool at_all)
-{
-	DlockAsync *async = &handle->async;
-	int64_t		until = DLOCK_NEVER;
-	DlockWaker *woken;
-	dlock_op   *next;
-
-	while ((woken = dlock_next_woken(&async->woken)) != NULL)
-		if (!((dlock_op *) woken)->cancelling && dlock_op_step((DlockOp *) woken))
-			finish(handle, (dlock_op *) woken);
-	for (dlock_op *op = async->under_way; op != NULL && at_all; op = next)
-	{
-		next = op->next;
-		if (op->cancelling)
-			continue;
-		/* to leave what is loaded would wait, and it is loaded in a moment */
-		if (dlock_op_due(&op->op) <= dlock_now() &&
-			!dlock_flight_is_loading(&op->op.call))
-		{
-			/* its question is not answered in time */
-			if (op->op.call.state == DLOCK_CALL_QUEUED || op->op.call.state == DLOCK_CALL_FLYING)
-				dlock_flight_leave(handle, &op->op.call);
-			if (dlock_op_step(&op->op))
-			{
-				finish(handle, op);
-				continue;
-			}
-		}
-		until = dlock_min(until, dlock_op_due(&op->op));
-	}
-	return until;
-}
-
-static void *
-pilot_main(void *arg)
-{
-	dlock_handle *handle = arg;
-	DlockAsync *async = &handle->async;
-	int64_t		look_at = 0;
-
-	pthread_mutex_lock(&handle->mutex);
-	while (!async->stopping)
-	{
-		int64_t		now = dlock_now();
-		int64_t		idle_until;
-
-		/* new ones may be due earlier, but not by much */
-		if (now >= look_at)
-			look_at = dlock_max(look(handle, true), now + DLOCK_PILOT_MS);
-		else
-			look(handle, false);
-		look_at = dlock_min(look_at, now + DLOCK_PILOT_LATE_MS);
-		if (async->woken.first != NULL)
-			continue;
-		idle_until = look_at;
-		if (!handle->main.driven &&
-			(handle->main.nair > 0 || handle->queue.first != NULL))
-		{
-			idle_until = dlock_flight_drive(handle, &handle->main, NULL, look_at);
-			if (idle_until == 0)
-				continue;
-		}
-		if (async->under_way == NULL)
-			idle_until = DLOCK_NEVER;
-		dlock_flight_hand_over(handle, async->under_way != NULL ? &handle->main : NULL);
-		dlock_cond_wait(&async->wake, &handle->mutex, dlock_min(idle_until, look_at));
-	}
-	pthread_mutex_unlock(&handle->mutex);
-	return NULL;
-}
-
-/* The caller has the mutex. */
-static dlock_status
-start_pilot(dlock_handle *handle, dlock_error *err)
-{
-	DlockAsync *async = &handle->async;
-	sigset_t	all;
-	sigset_t	before;
-	int			failed;
-
-	if (async->running)
-		return DLOCK_OK;
-	if (async->fds[0] < 0 && pipe2(async->fds, O_CLOEXEC | O_NONBLOCK) != 0)
-		return dlock_fail(err, DLOCK_NO_MEMORY, "could not create a pipe");
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	failed = pthread_create(&async->pilot, NULL, pilot_main, handle);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (failed)
-		return dlock_fail(err, DLOCK_NO_MEMORY, "could not start a thread: %s", strerror(failed));
-	async->running = true;
-	return DLOCK_OK;
 }
 
 /*
@@ -244,7 +122,7 @@ start(dlock_handle *handle, dlock_op *op, dlock_op **started, dlock_error *err)
 
 	op->op.waker.list = &handle->async.woken;
 	pthread_mutex_lock(&handle->mutex);
-	status = start_pilot(handle, err);
+	status = dlock_pilot_start(handle, err);
 	if (status == DLOCK_OK)
 	{
 		list(&handle->async, op);
@@ -334,9 +212,8 @@ dlock_handle_fd(dlock_handle *handle)
 		return -1;
 	async = &handle->async;
 	pthread_mutex_lock(&handle->mutex);
-	if (async->fds[0] < 0 && pipe2(async->fds, O_CLOEXEC | O_NONBLOCK) != 0)
-		async->fds[0] = async->fds[1] = -1;
-	fd = async->fds[0];
+	(void) dlock_bell_make(&async->bell);
+	fd = dlock_bell_fd(&async->bell);
 	pthread_mutex_unlock(&handle->mutex);
 	return fd;
 }
@@ -346,15 +223,13 @@ dlock_handle_process(dlock_handle *handle)
 {
 	DlockAsync *async;
 	dlock_op   *op;
-	char		bytes[256];
 	int			n = 0;
 
 	if (handle == NULL || dlock_forked(handle))
 		return 0;
 	async = &handle->async;
 	pthread_mutex_lock(&handle->mutex);
-	while (async->fds[0] >= 0 && read(async->fds[0], bytes, sizeof(bytes)) > 0)
-		;
+	dlock_bell_quiet(&async->bell);
 	op = async->done;
 	async->done = NULL;
 	pthread_mutex_unlock(&handle->mutex);
@@ -388,8 +263,8 @@ dlock_op_cancel(dlock_op *op)
 		/* it may be answered while this thread is without the mutex */
 		op->cancelling = true;
 		dlock_op_abandon(&op->op, DLOCK_CANCELLED, "the request was cancelled");
-		finish(handle, op);
-		pthread_cond_signal(&handle->async.wake);
+		dlock_async_finish(handle, op);
+		dlock_rouse(&handle->async.woken);
 	}
 	pthread_mutex_unlock(&handle->mutex);
 }
@@ -407,19 +282,10 @@ dlock_async_stop(dlock_handle *handle)
 {
 	DlockAsync *async = &handle->async;
 	int64_t		until = dlock_now() + DLOCK_FINISH_MS;
-	bool		running;
 
-	pthread_mutex_lock(&handle->mutex);
-	async->stopping = true;
-	running = async->running;
-	pthread_cond_signal(&async->wake);
-	pthread_mutex_unlock(&handle->mutex);
-	if (!running)
+	if (!dlock_pilot_stop(handle))
 		return;
-	pthread_join(async->pilot, NULL);
-
 	pthread_mutex_lock(&handle->mutex);
-	async->running = false;
 	while (async->under_way != NULL)
 	{
 		dlock_op   *op = async->under_way;
@@ -429,7 +295,7 @@ dlock_async_stop(dlock_handle *handle)
 		if (op->op.status == DLOCK_OK && !op->op.is_release)
 			dlock_orphans_add(handle, op->op.lock->key, op->op.lock->owner,
 							  op->op.lock->ttl_ms, false);
-		finish(handle, op);
+		dlock_async_finish(handle, op);
 	}
 	while (handle->orphans != NULL && !dlock_in_callback(handle) && dlock_roster_wait(handle, until))
 		;
@@ -450,10 +316,6 @@ dlock_async_free(dlock_handle *handle)
 			dlock_lock_destroy(op->op.lock);
 		free_op(op);
 	}
-	if (async->fds[0] >= 0)
-	{
-		close(async->fds[0]);
-		close(async->fds[1]);
-	}
-	pthread_cond_destroy(&async->wake);
+	dlock_bell_free(&async->bell);
+	dlock_bell_free(&async->woken.bell);
 }

@@ -22,8 +22,8 @@
  * a flight: it connects, sends, polls and hands out the answers, without the mutex
  * where that may take time.  The others sleep, and are woken when their call is
  * done, or to drive when the driver has its answer and leaves.  The calls of a
- * program with an event loop have one thread in common (async.c), which can drive
- * one flight only, so they go with the main one.
+ * program with an event loop have one thread in common, which can drive both flights
+ * (pilot.c).
  *
  * landing.c has what happens when a flight fails.
  *
@@ -243,17 +243,39 @@ would_carry(const dlock_handle *handle, const DlockFlight *flight, const DlockCa
 	return which == DLOCK_ALL || (which == DLOCK_QUICK && dlock_call_is_quick(call));
 }
 
-/* May it leave now, on a connection that it has or can have? */
+/* The second flight: does it have a connection, or can it have one? */
+static bool
+has_conn(const dlock_handle *handle, const DlockFlight *second, int64_t now)
+{
+	return second->conn != NULL ||
+		(second->retry_at <= now &&
+		 handle->nspare + 1 < handle->max_connections - DLOCK_MIN_CONNECTIONS);
+}
+
+/* May it leave now? */
 static bool
 may_leave(const dlock_handle *handle, const DlockFlight *second, const DlockCall *call)
 {
 	int64_t		now = dlock_now();
 
-	if (handle->main.nair == 0 || call->ready_at > now || !would_carry(handle, second, call))
+	return handle->main.nair > 0 && call->ready_at <= now && would_carry(handle, second, call) &&
+		has_conn(handle, second, now);
+}
+
+/* Is there anything to do for it, and nobody who does? */
+bool
+dlock_flight_needs_driver(const dlock_handle *handle, const DlockFlight *flight)
+{
+	int64_t		now = dlock_now();
+
+	if (flight->driven)
 		return false;
-	return second->conn != NULL ||
-		(second->retry_at <= now &&
-		 handle->nspare + 1 < handle->max_connections - DLOCK_MIN_CONNECTIONS);
+	if (!dlock_flight_is_second(handle, flight))
+		return flight->nair > 0 || handle->queue.first != NULL;
+	if (flight->conn != NULL)
+		return true;			/* it is in the air, or connects */
+	return handle->main.nair > 0 && has_conn(handle, flight, now) &&
+		dlock_queue_has(&handle->queue, boarding(handle, flight), now);
 }
 
 /* Can one of those whose call it carries be woken to drive it? */
@@ -302,6 +324,19 @@ is_first_quick(const DlockQueue *queue, const DlockCall *call)
 }
 
 /*
+ * When does the pilot have to look whether the second flight may leave, although
+ * nothing has arrived?
+ */
+int64_t
+dlock_flight_slow_at(const dlock_handle *handle)
+{
+	const DlockFlight *main = &handle->main;
+
+	return handle->queue.nquick > 0 && main->nair > 0 && slow_at(main) > dlock_now() ?
+		slow_at(main) : DLOCK_NEVER;
+}
+
+/*
  * When does the owner of a call that is queued have to look again by itself?  The
  * main flight may turn out to be slow, or the next one.  One of many looks in time,
  * and takes the others along.
@@ -319,48 +354,47 @@ dlock_flight_look_at(const dlock_handle *handle, const DlockCall *call)
 	return now + DLOCK_POLL_MS;
 }
 
+/* Is there something to wait for at its connection? */
+bool
+dlock_flight_is_waiting(const DlockFlight *flight)
+{
+	return flight->conn != NULL && (dlock_conn_connecting(flight->conn) ||
+									dlock_conn_state(flight->conn) == DLOCK_CONN_BUSY);
+}
+
 /*
- * Do what can be done, until then at most, as the only one that does, and as the
- * owner of that call.  Returns 0, or when there will be something to do.
+ * Drive it, as the only one that does, and as the owner of that call, if it is not
+ * NULL.  First, send what there is to send.  Returns 0, or when there will be something
+ * to do.  *until: wait no longer than that.
  */
 int64_t
-dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, const DlockCall *own,
-				   int64_t until)
+dlock_flight_depart(dlock_handle *handle, DlockFlight *flight, const DlockCall *own,
+					int64_t *until)
 {
 	int64_t		now = dlock_now();
 	int64_t		idle_until = 0;
 
 	flight->driven = true;
 	if (flight->nair == 0)
-		idle_until = start(handle, flight, own, now, until);
+		idle_until = start(handle, flight, own, now, *until);
 	if (flight->nair > 0)
 	{
 		int64_t		patience = flight->sent_at + dlock_probe_ms(handle->timeout_ms);
 
-		until = dlock_min(until, flight->answer_by);
+		*until = dlock_min(*until, flight->answer_by);
 		if (patience > now)
-			until = dlock_min(until, patience);
+			*until = dlock_min(*until, patience);
 	}
+	return idle_until;
+}
+
+/* Then, when its connection has been looked at, see what has become of it. */
+void
+dlock_flight_arrive(dlock_handle *handle, DlockFlight *flight, const DlockCall *own,
+					int64_t idle_until)
+{
 	if (idle_until == 0 && flight->conn != NULL)
-	{
-		if (dlock_conn_connecting(flight->conn) ||
-			dlock_conn_state(flight->conn) == DLOCK_CONN_BUSY)
-		{
-			/*
-			 * its driver may have been answered by the other flight, or go
-			 * with it
-			 */
-			if (flight == &handle->second &&
-				(own->state != DLOCK_CALL_FLYING || own->flight != flight))
-				until = dlock_min(until, now + DLOCK_GLANCE_MS);
-			if (flight == &handle->main && own != NULL)
-				until = dlock_min(until, dlock_flight_look_at(handle, own));
-			pthread_mutex_unlock(&handle->mutex);
-			dlock_conn_work(flight->conn, until);
-			pthread_mutex_lock(&handle->mutex);
-		}
 		dlock_flight_settle(handle, flight);
-	}
 
 	/* the next flight leaves before its passengers are all awake */
 	if (flight->conn != NULL && flight->nair == 0 &&
@@ -384,5 +418,31 @@ dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, const DlockCall *o
 		pthread_mutex_lock(&handle->mutex);
 	}
 	flight->driven = false;
+}
+
+/*
+ * All of that, for a thread that waits for its call, until then at most.  Returns 0, or
+ * when there will be something to do.
+ */
+int64_t
+dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, const DlockCall *own,
+				   int64_t until)
+{
+	int64_t		idle_until = dlock_flight_depart(handle, flight, own, &until);
+
+	if (idle_until == 0 && dlock_flight_is_waiting(flight))
+	{
+		if (!dlock_flight_is_second(handle, flight))
+			until = dlock_min(until, dlock_flight_look_at(handle, own));
+		else if (own->state != DLOCK_CALL_FLYING || own->flight != flight)
+		{
+			/* the other one may have its answer, or carry it */
+			until = dlock_min(until, dlock_now() + DLOCK_GLANCE_MS);
+		}
+		pthread_mutex_unlock(&handle->mutex);
+		dlock_conn_work(flight->conn, until);
+		pthread_mutex_lock(&handle->mutex);
+	}
+	dlock_flight_arrive(handle, flight, own, idle_until);
 	return idle_until;
 }

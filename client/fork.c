@@ -144,13 +144,9 @@ dlock_forked_close(dlock_handle *handle)
 	}
 	dlock_orphans_drop(handle, DLOCK_NEVER);
 	free(handle->batch);
-	close(handle->wake[0]);
-	close(handle->wake[1]);
-	if (handle->async.fds[0] >= 0)
-	{
-		close(handle->async.fds[0]);
-		close(handle->async.fds[1]);
-	}
+	dlock_bell_free(&handle->bell);
+	dlock_bell_free(&handle->async.bell);
+	dlock_bell_free(&handle->async.woken.bell);
 	dlock_target_free(handle->target);
 	free(handle);
 }

@@ -71,10 +71,7 @@ dlock_timeout(const dlock_handle *handle, int64_t timeout_ms)
 static void
 free_handle(dlock_handle *handle)
 {
-	if (handle->wake[0] >= 0)
-		close(handle->wake[0]);
-	if (handle->wake[1] >= 0)
-		close(handle->wake[1]);
+	dlock_bell_free(&handle->bell);
 	dlock_async_free(handle);
 	pthread_cond_destroy(&handle->changed);
 	pthread_mutex_destroy(&handle->mutex);
@@ -148,15 +145,14 @@ dlock_open(const char *conninfo, const dlock_open_options *given,
 	handle->callback_arg = options.callback_arg;
 	handle->pid = getpid();
 	dlock_fork_watch();
-	handle->wake[0] = handle->wake[1] = -1;
+	dlock_bell_init(&handle->bell);
+	dlock_bell_init(&handle->async.bell);
+	dlock_bell_init(&handle->async.woken.bell);
 	init_mutex(&handle->mutex);
 	dlock_cond_init(&handle->changed);
-	dlock_cond_init(&handle->async.wake);
-	handle->async.woken.cond = &handle->async.wake;
-	handle->async.fds[0] = handle->async.fds[1] = -1;
 
 	status = dlock_target_make(conninfo, &options, &handle->target, err);
-	if (status == DLOCK_OK && pipe2(handle->wake, O_CLOEXEC | O_NONBLOCK) != 0)
+	if (status == DLOCK_OK && !dlock_bell_make(&handle->bell))
 		status = dlock_fail(err, DLOCK_NO_MEMORY, "could not create a pipe");
 	if (status != DLOCK_OK)
 	{

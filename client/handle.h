@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "bell.h"
 #include "conn.h"
 #include "constants.h"
 #include "dlock.h"
@@ -90,26 +91,26 @@ typedef struct DlockWaker
 	struct DlockWaker *next;	/* in that list, or of those to be woken */
 } DlockWaker;
 
-/* Those that were woken, in their order, and who looks after them. */
+/* Those that were woken, in their order, and the thread that looks after them. */
 typedef struct DlockWoken
 {
 	DlockWaker *first;
 	DlockWaker *last;
-	pthread_cond_t *cond;
+	bool		sleeps;			/* until the bell rings */
+	DlockBell	bell;
 } DlockWoken;
 
-/* Calls of a program with an event loop; see async.c. */
+/* Calls of a program with an event loop; see async.c and pilot.c. */
 typedef struct DlockAsync
 {
 	bool		running;
 	bool		stopping;
 	pthread_t	pilot;
-	pthread_cond_t wake;		/* of the pilot */
-	DlockWoken	woken;
+	DlockWoken	woken;			/* the pilot looks after them */
 	dlock_op   *under_way;
 	dlock_op   *done;
 	dlock_op   *last_done;
-	int			fds[2];			/* a byte in it: calls are done; or -1 */
+	DlockBell	bell;			/* of the program: calls are done */
 } DlockAsync;
 
 /* Calls that go together, on a connection; see flight.c. */
@@ -161,7 +162,7 @@ struct dlock_handle
 	int			max_connections;
 	dlock_callback callback;
 	void	   *callback_arg;
-	int			wake[2];		/* a byte wakes the renewal thread */
+	DlockBell	bell;			/* of the renewal thread */
 
 	pthread_mutex_t mutex;		/* protects everything below, and the locks */
 	pthread_cond_t changed;		/* a renewal or a callback has ended */

@@ -300,15 +300,6 @@ note_signs_of_life(Keeper *keeper)
 		handle->keeper_error = *dlock_conn_error(keeper->conn, &retry);
 }
 
-static void
-drain(int fd)
-{
-	char		bytes[64];
-
-	while (read(fd, bytes, sizeof(bytes)) > 0)
-		;
-}
-
 /* Wait for the server, a caller or the clock; then let the connection go on. */
 static void
 wait_for_news(Keeper *keeper, int64_t until)
@@ -317,7 +308,7 @@ wait_for_news(Keeper *keeper, int64_t until)
 	struct pollfd fds[2] = {{0}, {0}};
 	int			n;
 
-	fds[0].fd = handle->wake[0];
+	fds[0].fd = dlock_bell_fd(&handle->bell);
 	fds[0].events = POLLIN;
 	fds[1].fd = -1;
 	if (keeper->conn != NULL)
@@ -328,7 +319,7 @@ wait_for_news(Keeper *keeper, int64_t until)
 
 	n = poll(fds, 2, dlock_poll_timeout(until, dlock_now()));
 	if (n > 0 && fds[0].revents != 0)
-		drain(handle->wake[0]);
+		dlock_bell_quiet(&handle->bell);
 	if (keeper->conn != NULL)
 		dlock_conn_step(keeper->conn, n > 0 ? fds[1].revents : 0, dlock_now());
 	pthread_mutex_lock(&handle->mutex);

@@ -3,10 +3,9 @@
  * queue.c
  *	  Calls that wait for the next flight, and which of them go together.
  *
- * A call of a thread is quick if the server need not flush anything before it answers:
- * a check, a release, mostly a refresh.  Quick calls may go by themselves, so that they
- * do not wait for a flush (flight.c).  Those of a program with an event loop never do,
- * so they do not count as quick.
+ * A call is quick if the server need not flush anything before it answers: a check, a
+ * release, mostly a refresh.  Quick calls may go by themselves, so that they do not wait
+ * for a flush (flight.c).
  *
  * Calls that come between two flights are a party: they will mostly fly together,
  * and be answered together.  So their threads sleep on one word, and one call of the
@@ -32,7 +31,7 @@ dlock_flight_limit(const DlockCall *call)
 bool
 dlock_call_is_quick(const DlockCall *call)
 {
-	return call->kind <= DLOCK_LAST_QUICK && (call->waker == NULL || call->waker->list == NULL);
+	return call->kind <= DLOCK_LAST_QUICK;
 }
 
 static void
@@ -169,19 +168,19 @@ size_of(const DlockCall *call)
 }
 
 /*
- * Is its owner a thread that sleeps?  One that is awake drives another flight, and
+ * Is its owner woken when it is done?  A thread that is awake drives another flight, and
  * would not notice that this one has answered its call.
  */
 static bool
-is_asleep(const DlockCall *call)
+is_heard(const DlockCall *call)
 {
-	return call->waker != NULL && call->waker->list == NULL;
+	return call->waker != NULL;
 }
 
 /*
  * Would the flight carry it?  "own" is the call of its driver, which goes with it, unless
  * it would make the others in a quick flight wait for a flush.  Besides, the second flight
- * carries only the calls of threads that sleep: one of them can drive it later.
+ * carries only calls whose owners are woken: one of them can drive it later.
  */
 static bool
 is_aboard(const DlockCall *call, DlockWhich which, const DlockCall *own, bool is_second)
@@ -190,9 +189,19 @@ is_aboard(const DlockCall *call, DlockWhich which, const DlockCall *own, bool is
 		return which != DLOCK_QUICK || dlock_call_is_quick(call);
 	if (which == DLOCK_NONE)
 		return false;
-	if (is_second && !is_asleep(call))
+	if (is_second && !is_heard(call))
 		return false;
 	return which == DLOCK_ALL || (which == DLOCK_QUICK) == dlock_call_is_quick(call);
+}
+
+/* Is there one that the second flight would carry now? */
+bool
+dlock_queue_has(const DlockQueue *queue, DlockWhich which, int64_t now)
+{
+	for (const DlockCall *call = queue->first; call != NULL; call = call->next)
+		if (call->ready_at <= now && is_aboard(call, which, NULL, true))
+			return true;
+	return false;
 }
 
 /* Take those that go together out of the queue. */

@@ -22,6 +22,7 @@ extern int64_t dlock_flight_limit(const DlockCall *call);
 extern void dlock_queue_put_back(DlockQueue *queue, DlockCall **calls, int n);
 extern void dlock_queue_take_out(DlockQueue *queue, DlockCall *call);
 extern int64_t dlock_queue_next_ready(const DlockQueue *queue);
+extern bool dlock_queue_has(const DlockQueue *queue, DlockWhich which, int64_t now);
 extern bool dlock_call_is_quick(const DlockCall *call);
 extern void dlock_queue_board(DlockQueue *queue, DlockFlight *flight, DlockWhich which,
 							  const DlockCall *own, bool is_second, int64_t now);

@@ -17,7 +17,7 @@ wake_driver(DlockWaker *waker)
 	if (waker == NULL)
 		return false;
 	if (waker->list != NULL)
-		pthread_cond_signal(waker->list->cond);
+		dlock_rouse(waker->list);
 	else
 		dlock_waker_wake(waker, DLOCK_WOKEN_LOOK);
 	return true;
@@ -56,6 +56,14 @@ drop_if_deserted(dlock_handle *handle, DlockFlight *flight)
 	}
 }
 
+/* What nobody waits for is not opened. */
+void
+dlock_flight_drop_deserted(dlock_handle *handle)
+{
+	if (handle->queue.first == NULL && handle->main.nair == 0)
+		drop_if_deserted(handle, &handle->second);
+}
+
 /*
  * Other threads have to drive, if there is anything to do.  The caller sees to one
  * flight itself, or to none.
@@ -63,9 +71,7 @@ drop_if_deserted(dlock_handle *handle, DlockFlight *flight)
 void
 dlock_flight_hand_over(dlock_handle *handle, const DlockFlight *own)
 {
-	/* what nobody waits for is not opened */
-	if (handle->queue.first == NULL && handle->main.nair == 0)
-		drop_if_deserted(handle, &handle->second);
+	dlock_flight_drop_deserted(handle);
 	if (own != &handle->second && !handle->second.driven)
 		(void) wake_passenger(&handle->second);
 	if (own == &handle->main || handle->main.driven || wake_passenger(&handle->main))

@@ -5,7 +5,7 @@
  *	  each other.
  *
  * The mutex of the handle protects the list and what is in the locks.  A caller
- * that changes something wakes the renewal thread through a pipe, because that
+ * that changes something rings the bell of the renewal thread, because that
  * thread sleeps in poll().  The thread answers by the condition variable of the
  * handle.
  *
@@ -20,9 +20,8 @@
 void
 dlock_roster_wake(dlock_handle *handle)
 {
-	/* if the pipe is full, the thread wakes up anyway */
-	if (handle->running && write(handle->wake[1], "", 1) < 0)
-		return;
+	if (handle->running)
+		dlock_bell_ring(&handle->bell);
 }
 
 void

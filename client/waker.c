@@ -97,6 +97,16 @@ dlock_waker_wake_list(DlockWaker *list, int why)
 	wake_shared(shared);
 }
 
+/* Wake the thread that looks after them, unless it is awake. */
+void
+dlock_rouse(DlockWoken *list)
+{
+	if (!list->sleeps)
+		return;
+	list->sleeps = false;
+	dlock_bell_ring(&list->bell);
+}
+
 /* Have its owner look, if it sleeps.  NULL is allowed. */
 void
 dlock_wake(DlockWaker *waker)
@@ -112,7 +122,7 @@ dlock_wake(DlockWaker *waker)
 	if (list->first == NULL)
 	{
 		list->first = waker;
-		pthread_cond_signal(list->cond);
+		dlock_rouse(list);
 	}
 	else
 		list->last->next = waker;

@@ -108,6 +108,17 @@ is(give_back($u, $_), 'ok', "and $_ is released") for 'first', 'next';
 is($alone->safe_psql('postgres', $unconfirmed), 't', 'while the acquire waits');
 require_standby('');
 is($u->ask('end', '')->{bad}, 0, 'the acquire goes on when it need not be confirmed');
+
+# the same, in one thread with an event loop
+is($u->ask('keep', 'kept %', count => 4, ttl => 600000)->{bad}, 0, 'an event loop: locks are acquired');
+require_standby('nobody');
+$alone->poll_query_until('postgres', "SELECT status = 'problem' FROM dlock_health() WHERE name = 'standbys'") or die 'no standby is required';
+is($u->ask('start_one', 'not confirmed', ttl => 600000, timeout => 170000)->{bad}, 0, 'an event loop: another acquire');
+$alone->poll_query_until('postgres', $unconfirmed) or die 'the acquire does not wait';
+is($u->ask('give_beside', '')->{bad}, 0, 'no standby confirms that, but the locks are released one by one');
+is($alone->safe_psql('postgres', $unconfirmed), 't', 'while the acquire waits');
+require_standby('');
+is($u->ask('settle', '')->{counter}, 5, 'an event loop: the acquire goes on, and is released');
 $alone->stop;
 
 #

@@ -224,6 +224,9 @@ typedef struct Loop
 	int64_t		ok;				/* released */
 	int64_t		cancelled;
 	int64_t		bad;
+	bool		keeps;			/* what is granted */
+	int			nkept;
+	dlock_lock *kept[4];
 } Loop;
 
 static void
@@ -249,7 +252,9 @@ acquired(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error 
 
 	(void) op;
 	loop->under_way--;
-	if (status == DLOCK_OK)
+	if (status == DLOCK_OK && loop->keeps)
+		loop->kept[loop->nkept++] = lock;
+	else if (status == DLOCK_OK)
 	{
 		if (!dlock_is_owner(lock) || dlock_release_start(lock, -1, released, loop, NULL, NULL) != DLOCK_OK)
 			loop->bad++;
@@ -290,11 +295,11 @@ start_all(Loop *loop, const char *key, int64_t count, const dlock_options *optio
 }
 
 static void
-until_done(Loop *loop)
+until_left(Loop *loop, int64_t left)
 {
 	struct pollfd fd = {.fd = dlock_handle_fd(handle),.events = POLLIN};
 
-	while (loop->under_way > 0)
+	while (loop->under_way > left)
 	{
 		if (poll(&fd, 1, 120000) == 0)
 		{
@@ -304,6 +309,51 @@ until_done(Loop *loop)
 		}
 		dlock_handle_process(handle);
 	}
+}
+
+static void
+until_done(Loop *loop)
+{
+	until_left(loop, 0);
+}
+
+/* Some locks, which are kept until another acquire is under way. */
+static Loop kept_loop;
+
+static int64_t
+keep_some(const char *key, int64_t count, const dlock_options *options)
+{
+	kept_loop = (Loop)
+	{
+		.keeps = true
+	};
+	if (count > 4)
+		return 1;
+	start_all(&kept_loop, key, count, options, NULL);
+	until_done(&kept_loop);
+	return kept_loop.bad + (kept_loop.nkept != count);
+}
+
+static int64_t
+start_one(const char *key, const dlock_options *options)
+{
+	kept_loop.keeps = false;
+	start_all(&kept_loop, key, 1, options, NULL);
+	return kept_loop.bad;
+}
+
+/* They are released one by one, while that acquire gets no answer. */
+static int64_t
+give_beside(void)
+{
+	while (kept_loop.nkept > 0)
+	{
+		if (dlock_release_start(kept_loop.kept[--kept_loop.nkept], -1, released, &kept_loop, NULL, NULL) != DLOCK_OK)
+			return kept_loop.bad + 1;
+		kept_loop.under_way++;
+		until_left(&kept_loop, 1);
+	}
+	return kept_loop.bad + (kept_loop.under_way != 1);
 }
 
 static int64_t
@@ -346,6 +396,18 @@ crowd(const char *what, const char *key, int64_t threads, int64_t count,
 		bad = in_threads(queue_main, key, threads, count, options);
 		*counter = turns;
 		return bad;
+	}
+	if (strcmp(what, "keep") == 0)
+		return keep_some(key, count, options);
+	if (strcmp(what, "start_one") == 0)
+		return start_one(key, options);
+	if (strcmp(what, "give_beside") == 0)
+		return give_beside();
+	if (strcmp(what, "settle") == 0)
+	{
+		until_done(&kept_loop);
+		*counter = kept_loop.ok;
+		return kept_loop.bad;
 	}
 	if (strcmp(what, "cancelled") == 0)
 		return cancel_all(&loop, key, count, options);

@@ -533,6 +533,8 @@ static const struct
 	{"begin", false, do_crowd}, {"end", false, do_crowd},
 	{"queue", false, do_crowd}, {"started", false, do_crowd},
 	{"cancelled", false, do_crowd}, {"closed", false, do_crowd},
+	{"keep", false, do_crowd}, {"start_one", false, do_crowd},
+	{"give_beside", false, do_crowd}, {"settle", false, do_crowd},
 };
 
 static void

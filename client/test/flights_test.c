@@ -119,7 +119,7 @@ static void
 test_passengers(void)
 {
 	dlock_handle *handle = open_handle(4);
-	DlockWoken	list = {.cond = &handle->async.wake};
+	DlockWoken	list = {0};
 	DlockCall	own;
 	DlockCall	sleeper;
 	DlockCall	driver;
@@ -133,12 +133,12 @@ test_passengers(void)
 	started.waker = &listed;
 	add(handle, &own, NULL);
 	dlock_queue_board(&handle->queue, &handle->second, DLOCK_ALL, &own, true, dlock_now());
-	ok(handle->second.nair == 2 && sleeper.flight == &handle->second && own.flight == &handle->second,
-	   "the second flight carries the calls of its driver and of threads that sleep");
-	ok(handle->queue.n == 2 && driver.state == DLOCK_CALL_QUEUED && started.state == DLOCK_CALL_QUEUED,
-	   "not that of one who is awake, nor one that was started");
+	ok(handle->second.nair == 3 && sleeper.flight == &handle->second && own.flight == &handle->second &&
+	   started.flight == &handle->second,
+	   "the second flight carries the calls of its driver, of threads that sleep, and those that were started");
+	ok(handle->queue.n == 1 && driver.state == DLOCK_CALL_QUEUED, "not that of one who is awake");
 	dlock_queue_board(&handle->queue, &handle->main, DLOCK_ALL, NULL, false, dlock_now());
-	ok(handle->main.nair == 2 && handle->queue.n == 0, "the main flight carries all");
+	ok(handle->main.nair == 1 && handle->queue.n == 0, "the main flight carries all");
 	handle->main.nair = handle->second.nair = 0;
 	dlock_close(handle);
 }
@@ -223,7 +223,7 @@ static void
 test_left_to_quick(void)
 {
 	dlock_handle *handle = open_handle(4);
-	DlockWoken	list = {.cond = &handle->async.wake};
+	DlockWoken	list = {0};
 	DlockWaker	listed = {.list = &list};
 	DlockWaker	waker = {0};
 	DlockCall	own;
@@ -237,12 +237,55 @@ test_left_to_quick(void)
 	add_kind(handle, &own, DLOCK_RELEASES, NULL);
 	add_kind(handle, &sleeper, DLOCK_RELEASES, &waker);
 	dlock_queue_board(&handle->queue, &handle->main, DLOCK_SLOW, &own, false, dlock_now());
-	ok(handle->main.nair == 2 && own.state == DLOCK_CALL_FLYING && started.state == DLOCK_CALL_FLYING,
-	   "the main flight takes the call of an event loop, and that of its driver");
-	ok(handle->queue.n == 1 && handle->queue.nquick == 1, "and leaves another quick one to it");
+	ok(handle->main.nair == 1 && own.state == DLOCK_CALL_FLYING, "the main flight takes the call of its driver");
+	ok(handle->queue.n == 2 && handle->queue.nquick == 2 && started.state == DLOCK_CALL_QUEUED,
+	   "and leaves other quick ones to it, also those of an event loop");
 	dlock_queue_board(&handle->queue, &handle->main, DLOCK_ALL, NULL, false, dlock_now());
-	ok(handle->main.nair == 1 && handle->queue.n == 0 && handle->queue.nquick == 0, "until all may go with it");
+	ok(handle->main.nair == 2 && handle->queue.n == 0 && handle->queue.nquick == 0, "until all may go with it");
 	handle->main.nair = 0;
+	dlock_close(handle);
+}
+
+/* What the thread of an event loop drives, and when it looks. */
+static void
+test_needs_driver(void)
+{
+	dlock_handle *handle = open_handle(4);
+	DlockWaker	waker = {0};
+	DlockCall	flying;
+	DlockCall	quick;
+
+	ok(!dlock_flight_needs_driver(handle, &handle->main) && !dlock_flight_needs_driver(handle, &handle->second) &&
+	   dlock_flight_slow_at(handle) == DLOCK_NEVER, "there is nothing to do");
+	add(handle, &flying, NULL);
+	ok(dlock_flight_needs_driver(handle, &handle->main), "a call waits for the main flight");
+	handle->main.driven = true;
+	ok(!dlock_flight_needs_driver(handle, &handle->main), "which another thread drives");
+	handle->main.driven = false;
+	dlock_queue_take_out(&handle->queue, &flying);
+	take_off(&handle->main, &flying);
+	handle->main.sent_at = dlock_now() + 60000;
+	ok(dlock_flight_needs_driver(handle, &handle->main), "it is in the air");
+	ok(dlock_flight_slow_at(handle) == DLOCK_NEVER, "nobody minds if it is slow");
+	add_kind(handle, &quick, DLOCK_RELEASES, NULL);
+	ok(dlock_flight_slow_at(handle) == handle->main.sent_at + dlock_slow_ms(1), "a quick call does");
+	ok(!dlock_flight_needs_driver(handle, &handle->second), "but waits");
+	handle->main.was_slow = true;
+	ok(!dlock_flight_needs_driver(handle, &handle->second), "a slow flight, but who would go drives it");
+	quick.waker = &waker;
+	ok(dlock_flight_needs_driver(handle, &handle->second), "a slow flight, and who would go sleeps");
+	quick.ready_at = dlock_now() + 60000;
+	ok(!dlock_flight_needs_driver(handle, &handle->second), "not yet");
+	quick.ready_at = 0;
+	handle->nspare = 1;
+	ok(!dlock_flight_needs_driver(handle, &handle->second), "not with the last spare connection");
+	handle->nspare = 0;
+	dlock_queue_take_out(&handle->queue, &quick);
+	handle->second.conn = dlock_pool_spare(handle, false, 0);
+	ok(dlock_flight_needs_driver(handle, &handle->second), "it has a connection");
+	handle->main.nair = 0;
+	dlock_flight_drop_deserted(handle);
+	ok(handle->second.conn == NULL && handle->nspare == 0, "which is not opened for nobody");
 	dlock_close(handle);
 }
 
@@ -308,5 +351,6 @@ test_flights(void)
 	test_passengers();
 	test_quick();
 	test_left_to_quick();
+	test_needs_driver();
 	test_parties();
 }
