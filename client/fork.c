@@ -82,6 +82,9 @@ is_unused(const dlock_handle *handle, const DlockConn *conn)
 	return handle->returned == conn;
 }
 
+/* Those that cannot be freed; leak checkers see that they are not forgotten. */
+static DlockConn *left_behind;
+
 /*
  * Drop a connection without telling the server: its descriptor is replaced by
  * /dev/null before libpq sends its farewell.  A connection that another thread
@@ -94,9 +97,17 @@ disown(DlockConn *conn, bool unused)
 
 	if (conn->resolve != NULL)
 		close(dlock_resolve_fd(conn->resolve));
+	if (!unused)
+	{
+		if (fd >= 0)
+			close(fd);
+		conn->next = left_behind;
+		left_behind = conn;
+		return;
+	}
 	if (fd >= 0)
 	{
-		int			nothing = unused ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+		int			nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 		if (nothing < 0 || dup2(nothing, fd) < 0)
 		{
@@ -106,8 +117,6 @@ disown(DlockConn *conn, bool unused)
 		if (nothing >= 0)
 			close(nothing);
 	}
-	if (!unused)
-		return;
 	PQclear(conn->result);
 	if (conn->pg != NULL)
 		PQfinish(conn->pg);

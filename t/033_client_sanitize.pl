@@ -100,6 +100,8 @@ sub workout
 	is($c->ask('open', conninfo($node))->{status}, 'ok', "$what: opened");
 	$c->ask('acquire', $_, ttl => 600000, renew => 1) foreach "fork $what", "fork 2 $what";
 	is($c->ask('check', "fork $what")->{status}, 'ok', "$what: held");
+	# then the renewal thread has a connection, which the child cannot free
+	is($c->ask('acquire', 'x', wait => 300)->{status}, 'busy', "$what: a wait");
 	is($c->ask('fork', "fork $what")->{release}, 'invalid', "$what: not by a child");
 	is($c->ask('release', "fork $what")->{status}, 'ok', "$what: by its parent");
 	# a flood of events
