@@ -321,6 +321,7 @@ dlock_flight_settle(dlock_handle *handle, DlockFlight *flight)
 				dlock_fail(&error, DLOCK_TIMEOUT, "no answer from the server in %lld ms",
 						   (long long) (now - flight->sent_at));
 				dlock_conn_close(flight->conn);
+				dlock_pool_distrust(handle);
 				flight->is_old = true;
 				broken(handle, flight, &error);
 			}

@@ -145,6 +145,17 @@ dlock_pool_give_spare(dlock_handle *handle, DlockConn *conn)
 	dlock_pool_give(handle, conn);
 }
 
+/*
+ * There was no answer on a connection.  Those that are not in use lead to the same server,
+ * and each of them would cost another timeout.
+ */
+void
+dlock_pool_distrust(dlock_handle *handle)
+{
+	while (handle->nidle > 0)
+		dlock_pool_drop(handle, handle->idle[--handle->nidle]);
+}
+
 void
 dlock_pool_close(dlock_handle *handle)
 {

@@ -20,6 +20,7 @@ extern DlockConn *dlock_pool_spare(dlock_handle *handle, bool may_borrow,
 								   int64_t until);
 extern void dlock_pool_give(dlock_handle *handle, DlockConn *conn);
 extern void dlock_pool_give_spare(dlock_handle *handle, DlockConn *conn);
+extern void dlock_pool_distrust(dlock_handle *handle);
 extern void dlock_pool_close(dlock_handle *handle);
 extern void dlock_pool_finish(DlockConn *conn, int64_t until);
 

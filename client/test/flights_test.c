@@ -10,6 +10,7 @@
 
 #include "binary.h"
 #include "clock.h"
+#include "conn_int.h"
 #include "flight.h"
 #include "handle.h"
 #include "pool.h"
@@ -289,6 +290,31 @@ test_needs_driver(void)
 	dlock_close(handle);
 }
 
+/* There is no answer; then connections that were opened earlier are not used any more. */
+static void
+test_silent(bool is_silent)
+{
+	dlock_handle *handle = open_handle(4);
+	DlockWaker	waker = {0};
+	DlockCall	flying;
+
+	add(handle, &flying, &waker);
+	dlock_queue_take_out(&handle->queue, &flying);
+	take_off(&handle->main, &flying);
+	handle->main.conn = dlock_pool_new(handle);
+	if (is_silent)
+		handle->main.conn->state = DLOCK_CONN_BUSY;
+	handle->main.is_old = true;
+	handle->idle[handle->nidle++] = dlock_pool_new(handle);
+	dlock_flight_settle(handle, &handle->main);
+	ok(flying.state == DLOCK_CALL_QUEUED && flying.in_doubt && handle->main.nair == 0,
+	   "%s: the call goes again", is_silent ? "there is no answer" : "the connection is closed");
+	ok(handle->nidle == !is_silent && handle->nconns == 1 + !is_silent,
+	   "... and %s", is_silent ? "connections that were opened earlier are dropped" : "others may be good");
+	dlock_queue_take_out(&handle->queue, &flying);
+	dlock_close(handle);
+}
+
 static void
 test_parties(void)
 {
@@ -352,5 +378,7 @@ test_flights(void)
 	test_quick();
 	test_left_to_quick();
 	test_needs_driver();
+	test_silent(true);
+	test_silent(false);
 	test_parties();
 }
