@@ -208,39 +208,6 @@ bench_wait() {
 			measure handover "$contender" "$contender" 2 --work handover --seconds "$seconds"
 		done
 	done
-	waiter_memory
-}
-
-# The private memory of 64 waiting sessions, mean in kB.
-waiter_memory() {
-	local contender pids
-
-	for contender in dlock advisory; do
-		takes $contender || continue
-		command_of $contender
-		as_user "${command[@]}" --work wait --clients 64 --hold 1 --seconds 3 >"$work/log/waiters.log" 2>&1 &
-		pids=''
-		until [ "$(wc -w <<<"$pids")" -ge 60 ]; do
-			kill -0 $! 2>/dev/null || show_and_die "$work/log/waiters.log" "the waiters did not wait"
-			sleep 0.1
-			pids=$(sql -c "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND wait_event IS NOT NULL
-				AND query ~ '_acquire|advisory_lock' AND pid <> pg_backend_pid()")
-		done
-		# shellcheck disable=SC2086	# a list
-		keep fact "waiter_kb_$contender" "$(private_kb $pids)"
-		wait $!
-	done
-	keep fact shared_waiters_bytes "$(sql -c "SELECT sum(size) FROM pg_shmem_allocations WHERE name = 'dlock waiters'")"
-	keep fact shared_bytes "$(sql -c "SELECT sum(size) FROM pg_shmem_allocations WHERE name ~ '^dlock'")"
-	keep fact max_connections "$(sql -c 'SHOW max_connections')"
-}
-
-private_kb() {
-	local pid
-
-	for pid in "$@"; do
-		cat "/proc/$pid/smaps_rollup" 2>/dev/null || true
-	done | awk '/^Rss/ { n++ } /^Private_/ { kb += $2 } END { if (n) printf "%.0f", kb / n }'
 }
 
 bench_batch() {

@@ -49,10 +49,9 @@ server_kb() {
 	done | awk '/^Pss:/ { kb += $2 } END { print kb }'
 }
 
-# What 10,000 tickets take while they wait, the worker that will grant them included;
-# and beside it a session that waits.
+# What 10,000 tickets take while they wait, the worker that will grant them included.
 ticket_memory() {
-	local before during pid=''
+	local before during
 
 	note "threads: memory of tickets"
 	sql -c "SELECT count(dlock_acquire('waits:' || k, '10min', owner => 'holder')) FROM generate_series(1, 10000) k" \
@@ -63,15 +62,7 @@ ticket_memory() {
 	during=$(server_kb)
 	keep fact tickets_waiting "$(sql -c "SELECT count(*) FROM dlock_waiters WHERE ticket IS NOT NULL")"
 	keep fact tickets_kb $((during - before))
-	sql -c "SELECT dlock_acquire('waits:0', '10min', owner => 'holder')" >>"$work/log/tickets.log"
-	in_background "$bindir/psql" -X -q -c "SELECT dlock_acquire('waits:0', '1min', wait => '1min')" \
-		>>"$work/log/tickets.log" 2>&1
-	until [ -n "$pid" ]; do
-		pid=$(sql -c "SELECT pid FROM dlock_waiters WHERE key = 'waits:0'")
-	done
-	keep fact session_kb "$(private_kb "$pid")"
-	sql -c "SELECT pg_cancel_backend($pid)" >>"$work/log/tickets.log"
 	sql -c 'SELECT count(dlock_dequeue(ticket)) FROM dlock_waiters WHERE ticket IS NOT NULL' \
-		-c "SELECT count(dlock_release('waits:' || k, owner => 'holder')) FROM generate_series(0, 10000) k" \
+		-c "SELECT count(dlock_release('waits:' || k, owner => 'holder')) FROM generate_series(1, 10000) k" \
 		>>"$work/log/tickets.log"
 }
