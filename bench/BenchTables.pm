@@ -113,7 +113,7 @@ sub table_tickets
 		[ 'session', 2, 'a session that waits' ]);
 
 	return unless $data->clients('tickets');
-	my ($kb, $waiting, $session_kb) = map { $data->fact($_) } qw(tickets_kb tickets_waiting session_kb);
+	my ($kb, $waiting, $session_kb) = map { $data->fact($_) } qw(tickets_kb tickets_waiting waiter_kb_dlock);
 	my %memory = (
 		keys => $waiting ? number($kb * 1024 / $waiting) . ' bytes' : '-',
 		session => defined $session_kb ? number($session_kb) . ' kB' : '-');
@@ -230,22 +230,26 @@ sub table_memory
 {
 	my ($data) = @_;
 	my @rows;
-	my ($waiters, $connections) = map { $data->fact($_) } qw(shared_waiters_bytes max_connections);
+	my $fact = sub { $data->fact($_[0]) };
 
-	push @rows, [ 'a lock, in the table', number($data->fact('lock_heap_bytes')) . ' bytes' ],
-	  [ 'a lock, in the index', number($data->fact('lock_index_bytes')) . ' bytes' ]
-	  if defined $data->fact('lock_heap_bytes');
-	push @rows, [ 'a lock in Redis', number($data->fact('redis_lock_bytes')) . ' bytes' ]
-	  if defined $data->fact('redis_lock_bytes');
+	push @rows, [ 'a lock, in the table', number($fact->('lock_heap_bytes')) . ' bytes' ],
+	  [ 'a lock, in the index', number($fact->('lock_index_bytes')) . ' bytes' ]
+	  if defined $fact->('lock_heap_bytes');
+	push @rows, [ 'a lock in Redis', number($fact->('redis_lock_bytes')) . ' bytes' ]
+	  if defined $fact->('redis_lock_bytes');
 	push @rows,
-	  [ 'shared memory of dlock in total, with `max_connections = ' . $connections . '`', number($data->fact('shared_bytes') / 1024) . ' kB' ],
-	  [ 'of which the queue, per connection', number($waiters / $connections) . ' bytes' ]
-	  if defined $waiters;
-	push @rows, [ 'private memory of a waiting session', number($data->fact('waiter_kb_dlock')) . ' kB' ]
-	  if defined $data->fact('waiter_kb_dlock');
+	  [ 'shared memory of dlock without tickets, with `max_connections = ' . $fact->('max_connections') . '`', number($fact->('shared_bytes') / 1024) . ' kB' ],
+	  [ 'of which the queue, for each possible backend', number($fact->('shared_waiters_bytes') / $fact->('max_backends')) . ' bytes' ],
+	  [
+		'shared memory that is reserved for tickets, with `dlock.max_tickets = ' . $fact->('max_tickets') . '`',
+		number($fact->('shared_tickets_bytes') / 1024) . ' kB'
+	  ]
+	  if defined $fact->('shared_tickets_bytes');
+	push @rows, [ 'private memory of a waiting session', number($fact->('waiter_kb_dlock')) . ' kB' ]
+	  if defined $fact->('waiter_kb_dlock');
 	push @rows,
-	  [ 'the same, waiting in `pg_advisory_lock`', number($data->fact('waiter_kb_advisory')) . ' kB' ]
-	  if defined $data->fact('waiter_kb_advisory');
+	  [ 'the same, waiting in `pg_advisory_lock`', number($fact->('waiter_kb_advisory')) . ' kB' ]
+	  if defined $fact->('waiter_kb_advisory');
 	return @rows ? [ [ 'memory', 'size' ], @rows ] : undef;
 }
 

@@ -208,39 +208,6 @@ bench_wait() {
 			measure handover "$contender" "$contender" 2 --work handover --seconds "$seconds"
 		done
 	done
-	waiter_memory
-}
-
-# The private memory of 64 waiting sessions, mean in kB.
-waiter_memory() {
-	local contender pids
-
-	for contender in dlock advisory; do
-		takes $contender || continue
-		command_of $contender
-		as_user "${command[@]}" --work wait --clients 64 --hold 1 --seconds 3 >"$work/log/waiters.log" 2>&1 &
-		pids=''
-		until [ "$(wc -w <<<"$pids")" -ge 60 ]; do
-			kill -0 $! 2>/dev/null || show_and_die "$work/log/waiters.log" "the waiters did not wait"
-			sleep 0.1
-			pids=$(sql -c "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND wait_event IS NOT NULL
-				AND query ~ '_acquire|advisory_lock' AND pid <> pg_backend_pid()")
-		done
-		# shellcheck disable=SC2086	# a list
-		keep fact "waiter_kb_$contender" "$(private_kb $pids)"
-		wait $!
-	done
-	keep fact shared_waiters_bytes "$(sql -c "SELECT sum(size) FROM pg_shmem_allocations WHERE name = 'dlock waiters'")"
-	keep fact shared_bytes "$(sql -c "SELECT sum(size) FROM pg_shmem_allocations WHERE name ~ '^dlock'")"
-	keep fact max_connections "$(sql -c 'SHOW max_connections')"
-}
-
-private_kb() {
-	local pid
-
-	for pid in "$@"; do
-		cat "/proc/$pid/smaps_rollup" 2>/dev/null || true
-	done | awk '/^Rss/ { n++ } /^Private_/ { kb += $2 } END { if (n) printf "%.0f", kb / n }'
 }
 
 bench_batch() {
@@ -264,78 +231,6 @@ bench_batch() {
 				--seconds "$seconds"
 		done
 	done
-}
-
-# Threads of one process: through one handle of libdlock, and through a handle each,
-# beside clients that have a connection each.  A thousand are too many for that.  Then
-# requests that wait by ticket.
-bench_threads() {
-	local n contender
-
-	ticket_memory
-	for ((round = 1; round <= repeats; round++)); do
-		for n in 1 64 1000; do
-			note "threads: round $round of $repeats, threads: $n"
-			fill 100000
-			measure threads_durable dlock libdlock "$n" --seconds "$seconds"
-			measure threads_durable calls libdlock_calls "$n" --seconds "$seconds"
-			if [ "$n" -le 64 ]; then
-				measure threads_durable handles libdlock_handles "$n" --seconds "$seconds"
-				measure threads_durable connections dlock "$n" --seconds "$seconds"
-			fi
-			measure threads_durable redis_aof redis_aof "$n" --seconds "$seconds"
-			measure threads_durable redis_aof_threads redis_aof_threads "$n" --seconds "$seconds"
-			measure threads_async dlock libdlock_async "$n" --seconds "$seconds"
-			measure threads_async calls libdlock_calls_async "$n" --seconds "$seconds"
-			if [ "$n" -le 64 ]; then
-				measure threads_async handles libdlock_handles_async "$n" --seconds "$seconds"
-				measure threads_async connections dlock_async "$n" --seconds "$seconds"
-			fi
-			measure threads_async redis redis "$n" --seconds "$seconds"
-			measure threads_async redis_threads redis_threads "$n" --seconds "$seconds"
-		done
-		note "threads: round $round of $repeats, tickets"
-		measure tickets keys libdlock 10000 --work tickets
-		measure tickets queue libdlock 1000 --work queue
-		measure tickets session dlock 2 --work handover --seconds "$seconds"
-	done
-}
-
-# Memory of all server processes together, in kB; what they share counts once.
-server_kb() {
-	local postmaster pid
-
-	postmaster=$(head -n 1 "$work/data/postmaster.pid")
-	for pid in "$postmaster" $(ps -o pid= --ppid "$postmaster"); do
-		cat "/proc/$pid/smaps_rollup" 2>/dev/null || true
-	done | awk '/^Pss:/ { kb += $2 } END { print kb }'
-}
-
-# What 10,000 tickets take while they wait, the worker that will grant them included;
-# and beside it a session that waits.
-ticket_memory() {
-	local before during pid=''
-
-	note "threads: memory of tickets"
-	sql -c "SELECT count(dlock_acquire('waits:' || k, '10min', owner => 'holder')) FROM generate_series(1, 10000) k" \
-		>"$work/log/tickets.log"
-	before=$(server_kb)
-	sql -c "SELECT count(dlock_enqueue('waits:' || k, 'waiter ' || k, '1min')) FROM generate_series(1, 10000) k" \
-		>>"$work/log/tickets.log"
-	during=$(server_kb)
-	keep fact tickets_waiting "$(sql -c "SELECT count(*) FROM dlock_waiters WHERE ticket IS NOT NULL")"
-	keep fact tickets_kb $((during - before))
-	sql -c "SELECT dlock_acquire('waits:0', '10min', owner => 'holder')" >>"$work/log/tickets.log"
-	in_background "$bindir/psql" -X -q -c "SELECT dlock_acquire('waits:0', '1min', wait => '1min')" \
-		>>"$work/log/tickets.log" 2>&1
-	until [ -n "$pid" ]; do
-		pid=$(sql -c "SELECT pid FROM dlock_waiters WHERE key = 'waits:0'")
-	done
-	keep fact session_kb "$(private_kb "$pid")"
-	sql -c "SELECT pg_cancel_backend($pid)" >>"$work/log/tickets.log"
-	sql -c 'SELECT count(dlock_dequeue(ticket)) FROM dlock_waiters WHERE ticket IS NOT NULL' \
-		-c "SELECT count(dlock_release('waits:' || k, owner => 'holder')) FROM generate_series(0, 10000) k" \
-		>>"$work/log/tickets.log"
 }
 
 # Locks that several hold at once, all on one key beside others that hold it

@@ -160,12 +160,26 @@ dlock_ticket_draft(const DlockKey *key, const DlockTerms *terms, int db)
 	return number;
 }
 
+/* Nobody else touches it until it is in the queue. */
+static void
+enter_queue(DlockTicket *ticket)
+{
+	uint64		hash = ticket->waiter.hash;
+
+	dlock_queue_lock(hash, LW_EXCLUSIVE);
+	LWLockAcquire(dlock_lwlock_tickets(), LW_EXCLUSIVE);
+	ticket->state = DLOCK_TICKET_WAITING;
+	LWLockRelease(dlock_lwlock_tickets());
+	dlock_queue_insert(&ticket->waiter);
+	dlock_queue_wake(&ticket->waiter);
+	dlock_queue_unlock(hash);
+}
+
 /* At commit: it enters the queue, and its wait begins. */
 void
 dlock_ticket_publish(int64 number)
 {
 	DlockTicket *ticket;
-	uint64		hash;
 
 	LWLockAcquire(dlock_lwlock_tickets(), LW_SHARED);
 	ticket = dlock_ticket_room_find(number);
@@ -174,17 +188,10 @@ dlock_ticket_publish(int64 number)
 		return;					/* withdrawn before the commit */
 
 	/* nobody else touches a draft */
-	hash = ticket->waiter.hash;
 	ticket->waiter.since = dlock_clock_now();
 	ticket->waiter.until = ticket->wait == DLOCK_NEVER ?
 		DLOCK_NEVER : ticket->waiter.since + ticket->wait;
-	dlock_queue_lock(hash, LW_EXCLUSIVE);
-	LWLockAcquire(dlock_lwlock_tickets(), LW_EXCLUSIVE);
-	ticket->state = DLOCK_TICKET_WAITING;
-	LWLockRelease(dlock_lwlock_tickets());
-	dlock_queue_insert(&ticket->waiter);
-	dlock_queue_wake(&ticket->waiter);
-	dlock_queue_unlock(hash);
+	enter_queue(ticket);
 }
 
 void
@@ -487,21 +494,13 @@ void
 dlock_ticket_return(int64 number)
 {
 	DlockTicket *ticket;
-	uint64		hash;
 
 	LWLockAcquire(dlock_lwlock_tickets(), LW_SHARED);
 	ticket = dlock_ticket_room_find(number);
-	hash = ticket->waiter.hash;
 	LWLockRelease(dlock_lwlock_tickets());
 
 	/* nobody else touches one that is ending */
-	dlock_queue_lock(hash, LW_EXCLUSIVE);
-	LWLockAcquire(dlock_lwlock_tickets(), LW_EXCLUSIVE);
-	ticket->state = DLOCK_TICKET_WAITING;
-	LWLockRelease(dlock_lwlock_tickets());
-	dlock_queue_insert(&ticket->waiter);
-	dlock_queue_wake(&ticket->waiter);
-	dlock_queue_unlock(hash);
+	enter_queue(ticket);
 }
 
 /* It is to be missed: no waiter needs to see a deadlock with it any more. */

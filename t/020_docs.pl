@@ -29,6 +29,7 @@
 #   prints what README.md shows.
 # - README.md is short and leads to every page; no link leads nowhere.
 # - docs/reference.md has the functions, views and settings that there are.
+# - docs/operations.md has the parts of shared memory that there are, and their sizes.
 
 use strict;
 use warnings FATAL => 'all';
@@ -505,9 +506,45 @@ sub check_reference
 	return;
 }
 
+# The parts of shared memory, each with the size that the row gives: "24 kB", "2.8 kB for
+# each possible backend", or a sum of such.  What takes less than a kilobyte is left out.
+sub check_memory
+{
+	my ($text) = slurp_file("$root/docs/operations.md") =~ /^(\*\*Shared memory\*\*.*?)^\*\*/ms;
+	my ($backends, $tickets) = split /\|/, $node->safe_psql(
+		'postgres', q{
+		SELECT 1 + sum(setting::int) FILTER (WHERE name !~ 'dlock'), sum(setting::int) FILTER (WHERE name ~ 'dlock')
+		  FROM pg_settings WHERE name IN ('max_connections', 'autovacuum_max_workers', 'max_worker_processes',
+			'max_wal_senders', 'dlock.max_tickets')});
+	my %times = ('' => 1, 'possible backend' => $backends, 'of `dlock.max_tickets`' => $tickets);
+	my (%said, %there);
+
+	foreach my $row (rows($text))
+	{
+		my ($name) = $row->[0] =~ /^`(.*)`$/ or next;
+		my $sizes = $row->[1];
+
+		while ($sizes =~ /([\d.,]+) (bytes|kB)(?: for each (possible backend|of `dlock\.max_tickets`))?/g)
+		{
+			$said{$name} += $1 =~ tr/,//dr * ($2 eq 'kB' ? 1024 : 1) * $times{ $3 // '' };
+		}
+	}
+	%there = map { split /\|/ } split /\n/, $node->safe_psql('postgres',
+		q{SELECT name, allocated_size FROM pg_shmem_allocations WHERE name LIKE 'dlock%' AND allocated_size > 1024});
+	is(join(', ', sort keys %said), join(', ', sort keys %there), 'docs/operations.md: parts of shared memory');
+	foreach my $name (sort keys %there)
+	{
+		my $wrong = abs(($said{$name} // 0) / $there{$name} - 1);
+
+		cmp_ok($wrong, '<', 0.03, "docs/operations.md: the size of $name") or diag "it is $there{$name}";
+	}
+	return;
+}
+
 check_readme();
 check_links();
 check_reference();
+check_memory();
 paste_quick_start();
 run_page($_) foreach @files;
 

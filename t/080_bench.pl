@@ -107,8 +107,9 @@ result('wait', 'wait', 'dlock', 32, 5000, mean_us => 100, max_us => 300);
 result('wait', 'wait', "redis_aof_retry_$_->[0]", 32, $_->[1], busy => 3000) foreach [ 0, 9000 ], [ 10, 2000 ], [ 100, 1000 ];
 result('wait', 'handover', 'advisory', 2, 100, p50_us => 100);
 result('wait', 'handover', 'dlock', 2, 100, p50_us => 250);
-fact('wait', @$_) foreach [ waiter_kb_dlock => 1500 ], [ waiter_kb_advisory => 1400 ],
-  [ shared_waiters_bytes => 500_000 ], [ shared_bytes => 2_000_000 ], [ max_connections => 200 ];
+fact('memory', @$_) foreach [ waiter_kb_dlock => 1500 ], [ waiter_kb_advisory => 1400 ],
+  [ shared_waiters_bytes => 500_000 ], [ shared_bytes => 2_048_000 ], [ shared_tickets_bytes => 51_200_000 ],
+  [ max_tickets => 10_000 ], [ max_connections => 200 ], [ max_backends => 250 ];
 foreach my $n (1, 64)
 {
 	result('threads', 'threads_durable', $_->[0], $n, $_->[1])
@@ -121,7 +122,7 @@ result('threads', 'tickets', 'keys', 10_000, 9000, p50_us => 400, p99_us => 900)
 result('threads', 'tickets', 'queue', 1000, 1000, p50_us => 700, p99_us => 1500);
 result('threads', 'tickets', 'session', 2, 2000, p50_us => 350, p99_us => 800);
 result('threads', 'threads_durable', 'calls', 1000, 50_000);
-fact('threads', @$_) foreach [ tickets_kb => 20_000 ], [ tickets_waiting => 10_000 ], [ session_kb => 1500 ];
+fact('threads', @$_) foreach [ tickets_kb => 20_000 ], [ tickets_waiting => 10_000 ];
 result('batch', 'batch', 'dlock_one', 1, 1000, acquire_us => 500);
 result('batch', 'batch', 'dlock_batch', 1, 20_000, acquire_us => 20_000);
 result('batch', 'batch', 'redis_aof_pipe', 1, 40_000, acquire_us => 10_000);
@@ -212,6 +213,9 @@ like($out, qr/^libdlock, one thread with an event loop +20,000 \(0\.50x\) +20,00
 like($out, qr/^Redis, fsync always, a thread for each connection +5,000 \(2\.00x\)/m, 'threads beside threads');
 like($out, qr/^1,000 tickets on one key +700 us +1,500 us +1,000 +two +2,048 bytes$/m, 'tickets');
 like($out, qr/^a session that waits +350 us .* 1,500 kB$/m, 'and their memory');
+like($out, qr/^shared memory of dlock without tickets, with max_connections = 200 +2,000 kB$/m, 'shared memory');
+like($out, qr/^of which the queue, for each possible backend +2,000 bytes$/m, 'not for each connection');
+like($out, qr/^shared memory that is reserved for tickets, with dlock\.max_tickets = 10000 +50,000 kB$/m, 'and that of tickets');
 like($out, qr/^dlock, dlock_acquire_all +9,000 +1,200 us +1\.20x$/m, 'ten keys or none');
 like($out, qr/^dlock +1,600 +9,000 us +900 us +30 ms +150 +300 +0$/m, 'subsets: the last client, and the mean');
 like($out, qr/^dlock, a semaphore +1,000 +50 +0\.05$/m, 'a semaphore under an old snapshot');

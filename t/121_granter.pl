@@ -9,7 +9,6 @@ use lib "$FindBin::RealBin/lib";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 use DlockTest;
 use DlockTicket;
@@ -28,17 +27,6 @@ $ear->ask_it('LISTEN dlock');
 
 sub take { return $now->ask_it("SELECT dlock_acquire('$_[0]', '1h', 'holder')"); }
 sub give { return $now->ask_it("SELECT dlock_release('$_[0]', owner => 'holder')"); }
-
-# Stop the granter while it sleeps; it holds nothing then.
-sub stop_granter
-{
-	my $pid = granter_of($node);
-
-	until_granter_sleeps($node);
-	kill 'STOP', $pid;
-	usleep(1000) until slurp_file("/proc/$pid/stat") =~ /\) T /;
-	return $pid;
-}
 
 sub granters
 {
@@ -77,7 +65,7 @@ $now->ask_it("SELECT dlock_release('busy', owner => 'me')");
 take('turn');
 $t = enqueue($now, 'turn', 'me');
 until_state($node, $t, 'waiting 1', 'a ticket waits');
-$pid = stop_granter();
+$pid = stop_granter($node);
 give('turn');
 is(state_of($now, $t), 'waiting 1', 'nobody grants it yet');
 kill 'TERM', $pid;
@@ -100,7 +88,7 @@ take('middle');
 $t = enqueue($now, 'middle', 'me');
 until_state($node, $t, 'waiting 1', 'a ticket waits');
 my $locker = client($node, 'locker');
-$pid = stop_granter();
+$pid = stop_granter($node);
 give('middle');
 $locker->ask_it('BEGIN; LOCK TABLE dlock.locks IN ACCESS EXCLUSIVE MODE');
 kill 'CONT', $pid;
@@ -120,7 +108,7 @@ take($_) foreach 'late', 'late2';
 $t = enqueue($now, 'late', 'me');
 my $other = enqueue($now, 'late2', 'me');
 until_state($node, $_, 'waiting 1', 'a ticket waits') foreach $t, $other;
-$pid = stop_granter();
+$pid = stop_granter($node);
 $now->ask_it("SELECT dlock_release(k, owner => 'holder') FROM unnest(ARRAY['late', 'late2']) k");
 $locker->ask_it('BEGIN; LOCK TABLE dlock.locks IN ACCESS EXCLUSIVE MODE');
 kill 'CONT', $pid;
@@ -144,7 +132,7 @@ my @t = map {
 until_sql($node, "SELECT count(*) FROM dlock_waiters WHERE key ~ '^e'", 5, 'five wait');
 until_granter_sleeps($node);
 $now->ask_it("SELECT dlock_policy('e', 'alice', allow => false)");
-$pid = stop_granter();
+$pid = stop_granter($node);
 give("e$_") foreach 1 .. 5;
 kill 'CONT', $pid;
 until_state($node, $t[ $_ - 1 ], 'granted', "ticket $_ is granted") foreach 1, 2, 4, 5;
@@ -164,7 +152,7 @@ is($now->ask_it("SELECT count(DISTINCT dlock_enqueue('m' || i, 'me')) FROM gener
 	1000, 'a thousand tickets');
 until_sql($node, "SELECT waiting FROM dlock_stats", 1000, 'all of them wait');
 until_granter_sleeps($node);
-$pid = stop_granter();
+$pid = stop_granter($node);
 $now->ask_it("SELECT count(dlock_release('m' || i, owner => 'holder')) FROM generate_series(1, 1000) i");
 kill 'CONT', $pid;
 until_sql($node, "SELECT count(*) FROM dlock_locks WHERE owner = 'me' AND key ~ '^m'", 1000, 'all are granted');

@@ -9,7 +9,6 @@ use lib "$FindBin::RealBin/lib";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 use DlockTest;
 use DlockTicket;
@@ -24,17 +23,6 @@ dlock.max_tickets = 20000
 my $now = client($node, 'now');
 my $ear = client($node, 'ear');
 $ear->ask_it('LISTEN dlock');
-
-# Stop the granter while it sleeps; it holds nothing then.
-sub stop_granter
-{
-	my $pid = granter_of($node);
-
-	until_granter_sleeps($node);
-	kill 'STOP', $pid;
-	usleep(1000) until slurp_file("/proc/$pid/stat") =~ /\) T /;
-	return $pid;
-}
 
 # The processor time that a process has taken, in seconds.
 sub cpu_of
@@ -88,7 +76,7 @@ $now->ask_it("SELECT count(dlock_force_release('sem', 'end of the test'))");
 $now->ask_it("SELECT dlock_acquire('due', '1h', 'holder')");
 is($now->ask_it("SELECT count(dlock_enqueue('due', 'crowd' || i, wait => '1s')) FROM generate_series(1, 1000) i"), 1000, 'a thousand tickets with a short wait');
 until_sql($node, "SELECT count(*) FROM dlock_waiters WHERE key = 'due'", 1000, 'all of them wait');
-$pid = stop_granter();
+$pid = stop_granter($node);
 until_sql($node, "SELECT bool_and(until < clock_timestamp()) FROM dlock_waiters WHERE key = 'due'", 't', 'their wait is over');
 $t = enqueue($now, 'free', 'me', "ttl => '1h'");
 kill 'CONT', $pid;

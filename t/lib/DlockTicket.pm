@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 
 use Exporter 'import';
 use Test::More;
+use Time::HiRes qw(usleep);
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -16,6 +17,7 @@ use DlockWait;
 
 our @EXPORT = qw(
   enqueue state_of until_state version_of hears granter_of until_granter_sleeps
+  stop_granter
 );
 
 # Take a ticket: enqueue($client, $key, $owner, "further arguments").
@@ -95,6 +97,20 @@ sub until_granter_sleeps
 		"SELECT wait_event_type FROM pg_stat_activity WHERE backend_type = 'dlock granter' AND datname = 'postgres'",
 		'Extension', 'the granter sleeps');
 	return;
+}
+
+# Stop the granter while it sleeps; it holds nothing then.  The caller has to
+# continue it.
+sub stop_granter
+{
+	my ($node) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $pid = granter_of($node);
+
+	until_granter_sleeps($node);
+	kill 'STOP', $pid;
+	usleep(1000) until slurp_file("/proc/$pid/stat") =~ /\) T /;
+	return $pid;
 }
 
 1;
