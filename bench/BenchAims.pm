@@ -160,6 +160,12 @@ sub judge
 			$data->ratio('threads_durable', 'dlock', 'handles', 64));
 		push @lines, at_least($where, '1.5x of Redis, fsync always, one by one', 1.5,
 			$data->ratio('threads_durable', 'dlock', 'redis_aof', 64));
+		push @lines, at_least($where, '1.5x of Redis, fsync always, a thread for each connection', 1.5,
+			$data->ratio('threads_durable', 'dlock', 'redis_aof_threads', 64));
+		push @lines, at_least("$where, a flush takes 1 ms longer", '1.5x of Redis, fsync always, one by one', 1.5,
+			$data->ratio('threads_slow', 'dlock', 'redis_aof', 64));
+		push @lines, at_least('64 calls of an event loop, durable', '1.5x of Redis, fsync always, one by one', 1.5,
+			$data->ratio('threads_durable', 'calls', 'redis_aof', 64));
 		push @lines, at_most('release to grant, 1,000 tickets on one key, median', 'within 3x of a session that waits', 3,
 			divide($data->get('tickets', 'queue', 1000, 'p50_us'), $data->get('tickets', 'session', 2, 'p50_us')));
 	}

@@ -404,6 +404,10 @@ my @tables = (
 		\&table_matrix, 'threads_durable', 'cycles/s', qw(dlock calls handles connections redis_aof redis_aof_threads)
 	],
 	[
+		'threads-slow', 'Threads of one process on one handle of libdlock, durable, a flush takes 1 ms longer',
+		\&table_matrix, 'threads_slow', 'cycles/s', qw(dlock calls handles connections redis_aof redis_aof_threads)
+	],
+	[
 		'threads-async', 'Threads of one process on one handle of libdlock, not durable',
 		\&table_matrix, 'threads_async', 'cycles/s', qw(dlock calls handles connections redis redis_threads)
 	],

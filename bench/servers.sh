@@ -8,6 +8,8 @@
 # shellcheck disable=SC2154	# what scripts/bench and scripts/lib.sh set
 # shellcheck disable=SC2034	# what they use
 
+disk=()
+
 free_ports() {
 	perl -MIO::Socket::INET -e '
 		my @s = map { IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die $! } 1 .. shift;
@@ -47,11 +49,31 @@ build_all() {
 		show_and_die "$log" "could not build the load generator"
 	as_user make -s -C "$work/tree/bench" PG_CONFIG="$pg_config" threads >"$log" 2>&1 ||
 		show_and_die "$log" "could not build the load generator for libdlock"
+	as_user make -s -C "$work/tree/bench" slow_flush.so >"$log" 2>&1 ||
+		show_and_die "$log" "could not build the library of a slow disk"
 	if needs etcd; then
 		as_user make -s -C "$work/tree/bench" etcd >"$log" 2>&1 ||
 			show_and_die "$log" "could not build the load generator for etcd"
 	fi
 	load=$work/tree/bench/load
+}
+
+# set_disk MICROSECONDS: each flush of a server that is started now takes so much
+# longer.  0: the disk as it is.
+set_disk() {
+	disk=()
+	[ "$1" = 0 ] || disk=(env "LD_PRELOAD=$work/tree/bench/slow_flush.so" "BENCH_FLUSH_US=$1")
+}
+
+launch_postgres() {
+	as_user "${disk[@]}" "$bindir/pg_ctl" -D "$work/data" -l "$work/log/postgres.log" -w start \
+		>"$work/log/pg_ctl.log" 2>&1 || show_and_die "$work/log/postgres.log" "PostgreSQL did not start"
+}
+
+restart_postgres() {
+	as_user "$bindir/pg_ctl" -D "$work/data" -m fast -w stop >"$work/log/pg_ctl.log" 2>&1 ||
+		show_and_die "$work/log/postgres.log" "PostgreSQL did not stop"
+	launch_postgres
 }
 
 # Settings that a server of this size would have.
@@ -69,8 +91,7 @@ start_postgres() {
 		checkpoint_timeout = 1h
 		max_connections = 200
 	CONF
-	as_user "$bindir/pg_ctl" -D "$work/data" -l "$work/log/postgres.log" -w start >"$work/log/pg_ctl.log" 2>&1 ||
-		show_and_die "$work/log/postgres.log" "PostgreSQL did not start"
+	launch_postgres
 	export PGHOST=127.0.0.1 PGPORT PGUSER=postgres PGDATABASE=bench
 	PGDATABASE=postgres sql -c 'CREATE DATABASE bench'
 	sql -f "$work/tree/bench/setup.sql"
@@ -86,9 +107,14 @@ start_redis() {
 
 	mkdir "$dir"
 	give "$dir"
-	in_background redis-server --bind 127.0.0.1 --port "$2" --dir "$dir" --save '' --logfile '' \
+	in_background "${disk[@]}" redis-server --bind 127.0.0.1 --port "$2" --dir "$dir" --save '' --logfile '' \
 		"${@:3}" >"$work/log/$1.log" 2>&1
 	wait_for_port "$2" "$work/log/$1.log"
+}
+
+# NAME PORT
+start_redis_aof() {
+	start_redis "$1" "$2" --appendonly yes --appendfsync always --auto-aof-rewrite-percentage 0
 }
 
 start_etcd() {
@@ -126,8 +152,7 @@ start_peers() {
 		start_redis redis "$redis_port" --appendonly no
 	fi
 	if needs redis_aof; then
-		start_redis redis_aof "$redis_aof_port" --appendonly yes --appendfsync always \
-			--auto-aof-rewrite-percentage 0
+		start_redis_aof redis_aof "$redis_aof_port"
 	fi
 	if needs etcd; then
 		start_etcd "$etcd_port" "$etcd_peer_port"

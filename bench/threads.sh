@@ -37,6 +37,31 @@ bench_threads() {
 		measure tickets queue libdlock 1000 --work queue
 		measure tickets session dlock 2 --work handover --seconds "$seconds"
 	done
+	threads_slow_disk
+}
+
+# The same on a disk whose flush takes 1 ms longer.
+threads_slow_disk() {
+	local n redis_aof_port
+
+	set_disk 1000
+	restart_postgres
+	read -r redis_aof_port < <(free_ports 1)
+	! takes redis_aof || start_redis_aof redis_slow "$redis_aof_port"
+	for ((round = 1; round <= repeats; round++)); do
+		for n in 1 64; do
+			note "threads, slow disk: round $round of $repeats, threads: $n"
+			fill 100000
+			measure threads_slow dlock libdlock "$n" --seconds "$seconds"
+			measure threads_slow calls libdlock_calls "$n" --seconds "$seconds"
+			measure threads_slow handles libdlock_handles "$n" --seconds "$seconds"
+			measure threads_slow connections dlock "$n" --seconds "$seconds"
+			measure threads_slow redis_aof redis_aof "$n" --seconds "$seconds"
+			measure threads_slow redis_aof_threads redis_aof_threads "$n" --seconds "$seconds"
+		done
+	done
+	set_disk 0
+	restart_postgres
 }
 
 # Memory of all server processes together, in kB; what they share counts once.

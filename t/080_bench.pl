@@ -115,6 +115,9 @@ foreach my $n (1, 64)
 	result('threads', 'threads_durable', $_->[0], $n, $_->[1])
 	  foreach [ dlock => 10_000 ], [ calls => 20_000 ], [ handles => 2000 ], [ connections => 2500 ], [ redis_aof => 8000 ],
 	  [ redis_aof_threads => 5000 ];
+	result('threads', 'threads_slow', $_->[0], $n, $_->[1])
+	  foreach [ dlock => 5000 ], [ calls => 6000 ], [ handles => 1000 ], [ connections => 1250 ], [ redis_aof => 2500 ],
+	  [ redis_aof_threads => 2400 ];
 	result('threads', 'threads_async', $_->[0], $n, $_->[1])
 	  foreach [ dlock => 20_000 ], [ handles => 4000 ], [ connections => 5000 ], [ redis => 40_000 ];
 }
@@ -186,6 +189,9 @@ is_deeply(
 		"$waiting: worst wait within 3x of the mean" => '3.00x: reached',
 		'64 threads on one handle of libdlock, durable: 5x of a handle for each thread' => '5.00x: reached',
 		'64 threads on one handle of libdlock, durable: 1.5x of Redis, fsync always, one by one' => '1.25x: not reached',
+		'64 threads on one handle of libdlock, durable: 1.5x of Redis, fsync always, a thread for each connection' => '2.00x: reached',
+		'64 threads on one handle of libdlock, durable, a flush takes 1 ms longer: 1.5x of Redis, fsync always, one by one' => '2.00x: reached',
+		'64 calls of an event loop, durable: 1.5x of Redis, fsync always, one by one' => '2.50x: reached',
 		'release to grant, 1,000 tickets on one key, median: within 3x of a session that waits' => '2.00x: reached',
 		'batch of 1,000 keys: more grants/s than Redis pipelined, fsync always' => '0.50x: not reached',
 		'batch of 1,000 keys: 10x one by one' => '25.00x: reached',
