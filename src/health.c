@@ -15,6 +15,11 @@
  * The status is "problem" if a grant can be lost or no grant can be made, and
  * "warning" if something else needs attention.
  *
+ * A server that is alone on purpose is not a problem.  The verdict says that
+ * everything is lost with it, but a check that always failed would be ignored.
+ * A server that has lost its standbys must not look like that.  So it is alone
+ * only if, in addition, nothing suggests that there should be a standby.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -71,6 +76,7 @@ typedef struct Row
 typedef struct Report
 {
 	bool		sees_all;
+	bool		alone;			/* there is no standby, nor should be one */
 	List	   *rows;			/* of Row */
 } Report;
 
@@ -133,7 +139,10 @@ since(int64 lease_time)
 static void
 check_names(Report *report, const DlockSync *sync)
 {
-	if (!sync->defined)
+	if (report->alone)
+		add(report, "synchronous_standby_names", GOOD,
+			"empty: commits wait for no standby", NULL);
+	else if (!sync->defined)
 		add(report, "synchronous_standby_names", LOSES,
 			"empty: commits wait for no standby, so the latest grants are lost if this server is lost",
 			"Set synchronous_standby_names to the application_name of the standby that will be promoted, and reload.");
@@ -180,6 +189,10 @@ check_standbys(Report *report, const DlockSync *sync)
 			psprintf("%d of %d have WAL that this server has not written: what they confirm may not be the WAL of this server",
 					 strangers, count),
 			"Stop such a standby and rebuild it with pg_rewind or pg_basebackup.");
+	else if (report->alone)
+		add(report, "standbys", GOOD,
+			"none, and nothing is set up for one: if this server is lost, everything is lost",
+			"Set up a standby (pg_basebackup -R) with dlock in its shared_preload_libraries, if grants have to survive that.");
 	else if (!sync->defined)
 		add(report, "standbys", streaming == 0 ? LOSES : GOOD,
 			streaming == 0 ? "none: if this server is lost, everything is lost" :
@@ -386,7 +399,7 @@ check_settings(Report *report, bool in_recovery)
 			"Turn full_page_writes on, and reload.");
 
 	if (max_wal_senders == 0 || wal_level < WAL_LEVEL_REPLICA)
-		add(report, "wal_level", LOSES,
+		add(report, "wal_level", report->alone ? GOOD : LOSES,
 			psprintf("%s, with max_wal_senders = %d: no standby can connect",
 					 GetConfigOption("wal_level", false, false), max_wal_senders),
 			"Set wal_level to replica and max_wal_senders to 10, and restart.");
@@ -455,7 +468,8 @@ conclude(Report *report, bool in_recovery)
 	if (loses != NULL)
 		row->detail = in_recovery ?
 			psprintf("if this standby is promoted, grants can be lost; see: %s", loses) :
-			psprintf("grants can be lost in a failover; see: %s%s%s", loses,
+			psprintf("grants can be lost in a %s; see: %s%s%s",
+					 report->alone ? "crash" : "failover", loses,
 					 blocks != NULL ? ". None is confirmed now; see: " : "",
 					 blocks != NULL ? blocks : "");
 	else if (blocks != NULL)
@@ -463,6 +477,8 @@ conclude(Report *report, bool in_recovery)
 	else
 		row->detail = psprintf("%s%s%s", in_recovery ?
 							   "this standby is streaming: if it is promoted now, it has every grant that it has confirmed" :
+							   report->alone ?
+							   "grants survive a crash of this server, but not its loss, because it has no standby" :
 							   "grants survive the loss of this server, if a synchronous standby is promoted",
 							   look != NULL ? "; worth a look: " : "",
 							   look != NULL ? look : "");
@@ -514,6 +530,7 @@ dlock_health(PG_FUNCTION_ARGS)
 					 GetWALInsertionTimeLine(), since(dlock_clock_started())),
 			NULL);
 		dlock_standby_look(&sync);
+		report.alone = !sync.defined && !dlock_require_sync && !dlock_standby_expected();
 		check_names(&report, &sync);
 		check_standbys(&report, &sync);
 	}

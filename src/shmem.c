@@ -26,6 +26,7 @@
 #include "queue.h"
 #include "quota.h"
 #include "shmem.h"
+#include "standby.h"
 #include "stats.h"
 #include "ticket_room.h"
 #include "wait.h"
@@ -53,6 +54,7 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(dlock_stats_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_contended_shmem_size()));
 	RequestAddinShmemSpace(MAXALIGN(dlock_quota_shmem_size()));
+	RequestAddinShmemSpace(MAXALIGN(dlock_standby_shmem_size()));
 	dlock_lwlocks_request();
 }
 
@@ -77,6 +79,7 @@ startup(void)
 	dlock_stats_shmem_init();
 	dlock_contended_shmem_init();
 	dlock_quota_shmem_init();
+	dlock_standby_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	attached = true;
 }

@@ -17,12 +17,16 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "access/xlogrecovery.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "replication/slot.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/backend_status.h"
 #include "utils/wait_event.h"
@@ -32,6 +36,75 @@
 #include "standby.h"
 
 #define LOOK_AGAIN_MS	10
+
+/* Was a standby connected when dlock_standby_expected() was called before? */
+static pg_atomic_uint32 *seen = NULL;
+
+Size
+dlock_standby_shmem_size(void)
+{
+	return sizeof(*seen);
+}
+
+void
+dlock_standby_shmem_init(void)
+{
+	bool		found;
+
+	seen = ShmemInitStruct("dlock standby seen", dlock_standby_shmem_size(), &found);
+	if (!found)
+		pg_atomic_init_u32(seen, 0);
+}
+
+/* Programs that only receive WAL, as pg_basebackup does, do not apply it. */
+static bool
+is_connected(void)
+{
+	bool		found = false;
+
+	for (int i = 0; i < max_wal_senders && !found; i++)
+	{
+		WalSnd	   *walsnd = &WalSndCtl->walsnds[i];
+
+		SpinLockAcquire(&walsnd->mutex);
+		found = walsnd->pid != 0 && walsnd->apply != InvalidXLogRecPtr;
+		SpinLockRelease(&walsnd->mutex);
+	}
+	return found;
+}
+
+/* A slot of pg_basebackup is temporary. */
+static bool
+has_slot(void)
+{
+	bool		found = false;
+
+	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
+	for (int i = 0; i < max_replication_slots && !found; i++)
+	{
+		const ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
+
+		found = slot->in_use && SlotIsPhysical(slot) &&
+			slot->data.persistency == RS_PERSISTENT;
+	}
+	LWLockRelease(ReplicationSlotControlLock);
+	return found;
+}
+
+/*
+ * Is there a standby, or a sign that there should be one?  A slot is made for
+ * one, and a server with primary_conninfo has been one itself.  A standby that
+ * uses no slot leaves no trace when it goes away, so it is remembered, until a
+ * restart, if somebody asked while it was here.
+ */
+bool
+dlock_standby_expected(void)
+{
+	if (is_connected())
+		pg_atomic_write_u32(seen, 1);
+	return pg_atomic_read_u32(seen) != 0 || has_slot() ||
+		(PrimaryConnInfo != NULL && PrimaryConnInfo[0] != '\0');
+}
 
 bool
 dlock_standby_defined(void)

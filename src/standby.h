@@ -32,7 +32,10 @@ typedef struct DlockStandby
 	XLogRecPtr	flushed;		/* what it has confirmed, or invalid */
 } DlockStandby;
 
+extern Size dlock_standby_shmem_size(void);
+extern void dlock_standby_shmem_init(void);
 extern bool dlock_standby_defined(void);
+extern bool dlock_standby_expected(void);
 extern void dlock_standby_look(DlockSync *sync);
 extern void dlock_standby_require(void);
 extern bool dlock_standby_confirms(XLogRecPtr lsn, int timeout_ms);

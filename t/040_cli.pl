@@ -33,15 +33,25 @@ like($node->safe_psql('postgres', "SELECT owner FROM dlock_locks WHERE key = 'a'
 	qr/^.+:[0-9]+:[0-9a-f]{16}$/, 'the owner tells where it came from');
 
 dlock_is([ 'acquire', 'a' ], 75, $none,
-	qr/^dlock: error: lock "a" is busy\ndlock: detail: It is held with version $version by role \w+, owner \S+, and expires in (?:10m 00s|9m \d\ds) unless renewed\.$/,
+	qr/^dlock: error: lock "a" is busy\ndlock: detail: It is held with version $version by role \w+, owner \S+, and expires in (?:10m 00s|9m \d\ds) unless renewed\.\ndlock: hint: Use --wait to queue\.$/,
 	'busy');
-dlock_is([ 'acquire', 'a', '--wait=50ms' ], 75, $none, qr/lock "a" is busy/, 'busy after a wait');
+dlock_is([ 'acquire', 'a', '--wait=50ms' ], 75, $none, qr/lock "a" is busy\ndlock: detail: .*$/, 'busy after a wait');
 dlock_is([ 'check', 'a', $version ], 0, qr/^held$/, $none, 'check');
 dlock_is([ 'check', 'a', $version + 1 ], 76, qr/^held_by_other$/, $none, 'check of another version');
 dlock_is([ 'check', 'free', 1 ], 76, qr/^not_held$/, $none, 'check of a free key');
 dlock_is([ 'refresh', 'a', $version, '--ttl', '1h' ], 0, qr/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}$/, $none, 'refresh');
 is($node->safe_psql('postgres', "SELECT ttl FROM dlock_locks WHERE key = 'a'"), '01:00:00', 'the new TTL');
-dlock_is([ 'refresh', 'a', $version + 1 ], 76, $none, qr/lock "a" is not held any more/, 'refresh of another version');
+dlock_is(
+	[ 'refresh', 'a', $version + 1 ], 76, $none,
+	qr/^dlock: error: lock "a" is not held with version @{[ $version + 1 ]}\ndlock: detail: It is held with version $version by .*\ndlock: hint: If that grant is yours, name its version or owner; if not, stop the work/,
+	'refresh of another version');
+dlock_is([ 'refresh', 'a', $version, '--owner=x' ], 76, $none,
+	qr/^dlock: error: lock "a" is not held with version $version by owner "x"\ndlock: detail: .*\ndlock: hint: If that grant is yours/, 'refresh of another owner');
+dlock_is([ 'refresh', 'free', 1 ], 76, $none,
+	qr/^dlock: error: lock "free" is not held with version 1\ndlock: detail: It has expired, .*\ndlock: hint: Stop the work .*, and acquire the lock again\.$/, 'refresh of a free key');
+$node->safe_psql('postgres', 'CREATE ROLE stranger LOGIN');
+dlock_is([ 'refresh', 'a', $version, '-U', 'stranger' ], 76, $none,
+	qr/^dlock: error: lock "a" is not held with version $version by this role\ndlock: detail: .*\ndlock: hint: Connect as role "\w+" \(-U\)/, 'refresh as another role');
 dlock_is([ 'release', 'a', $version + 1 ], 76, qr/^held_by_other$/, $none, 'release of another version');
 dlock_is([ 'release', 'a', $version ], 0, qr/^released$/, $none, 'release');
 dlock_is([ 'release', 'a', $version ], 76, qr/^not_held$/, $none, 'release again');
@@ -331,7 +341,9 @@ is((dlock('ls', '-h', '/nonexistent', '-d', "host='$host' port=$port", \%nowhere
 is((dlock('ls', '-d', "postgresql://$encoded:$port/postgres", \%nowhere))[0], 0, 'a URI');
 is((dlock('ls', '-d', "postgresql://$encoded:$port/postgres", '-h', 'x', \%nowhere))[0], 64, 'a URI and a host');
 my $out = (dlock('ls', '--timeout=200ms', \%nowhere))[2];
-like($out, qr/^dlock: error: .*nonexistent/, 'unreachable');
+like($out, qr/^dlock: error: .*nonexistent.*\ndlock: hint: Check that the server is running, and where: -h and -p/, 'unreachable');
+dlock_is([ 'ls', '-p', 'abc' ], 64, $none, qr/invalid port "abc", must be a number/, 'a port that is none');
+dlock_is([ 'acquire', 's', '--slots=10001' ], 64, $none, qr/--slots must be between 1 and 10000; --shared is/, 'too many places');
 foreach my $command (
 	[ 'acquire', 'k' ], [ 'refresh', 'k', 1 ], [ 'release', 'k', 1 ], [ 'check', 'k', 1 ], [ 'info', 'k' ],
 	[ 'ls' ], [ 'top' ], [ 'watch', 'k' ], [ 'force-release', 'k', '--reason=x' ], [ 'exec', 'k', 'true' ])
@@ -341,10 +353,14 @@ foreach my $command (
 }
 is((dlock('exec', 'k', '--timeout=200ms', '--', 'touch', 'never', \%nowhere))[0], 69, 'exec: unreachable');
 dlock_is([ 'ls', '-d', 'nonsense=1' ], 64, $none, qr/^dlock: error: .*nonsense/, 'a bad connection string');
-dlock_is([ 'ls', '-d', 'there_is_none' ], 77, $none, qr/^dlock: error: .*there_is_none/, 'no such database');
+dlock_is([ 'ls', '-d', 'there_is_none' ], 77, $none, qr/^dlock: error: .*there_is_none.*\ndlock: hint: Check -d/, 'no such database');
+dlock_is([ 'ls', '-U', 'nobody' ], 77, $none, qr/^dlock: error: .*nobody.*\ndlock: hint: Check -U/, 'no such role');
 dlock_is([ 'ls', '-d', 'template1' ], 78, $none, qr/^dlock: error: .*\ndlock: hint: .*CREATE EXTENSION/, 'no extension');
 $node->safe_psql('postgres', 'CREATE ROLE poor LOGIN');
-dlock_is([ 'force-release', 'x', '--reason=x', '-U', 'poor' ], 77, $none, qr/permission denied/, 'no privilege');
+dlock_is([ 'force-release', 'x', '--reason=x', '-U', 'poor' ], 77, $none, qr/permission denied.*\ndlock: hint: .*ask an administrator for the privilege/, 'no privilege');
+$node->safe_psql('postgres', 'ALTER ROLE poor CONNECTION LIMIT 0');
+dlock_is([ 'acquire', 'x', '-U', 'poor' ], 69, $none, qr/too many connections.*\ndlock: hint: Use --wait to try until a connection is free/, 'a full server');
+dlock_is([ 'ls', '-U', 'poor' ], 69, $none, qr/too many connections.*\ndlock: hint: Try again later/, 'a command that does not wait');
 dlock_is([ 'acquire', 'x' x 1025 ], 64, $none, qr/^dlock: error: .*1,?024/, 'what the server does not take');
 is( $node->safe_psql('postgres',
 		"SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'dlock%' AND backend_type = 'client backend'"),

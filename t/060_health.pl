@@ -59,14 +59,37 @@ sub set
 #
 
 my $primary = new_node('primary', streaming => 1);
-is(complaints($primary), 'failover problem, synchronous_standby_names problem, standbys problem, fsync problem, reaper warning',
-	'a server as the tests have it');
-like(told($primary, 'failover'),
-	qr/^problem: grants can be lost in a failover; see: synchronous_standby_names, standbys, fsync \(Set synchronous_standby_names to /,
-	'the verdict');
-like(told($primary, 'standbys'), qr/^problem: none: .*pg_basebackup/, 'no standby');
+is(complaints($primary), 'failover problem, fsync problem, reaper warning', 'a server as the tests have it');
+like(told($primary, 'failover'), qr/^problem: grants can be lost in a crash; see: fsync \(Turn fsync on/, 'the verdict');
 like(told($primary, 'fsync'), qr/^problem: off: .*Turn fsync on/, 'fsync off');
 like(told($primary, 'reaper'), qr/^warning: dlock.reap_interval is 0: .*Set dlock.reap_interval/, 'no reaper');
+
+# One that is alone is well, and its operator knows what that means.  A base backup is no standby.
+set($primary, fsync => 'on', 'dlock.reap_interval' => q{'100ms'});
+until_told($primary, 'failover', qr/^ok: grants survive a crash of this server, but not its loss, because it has no standby$/, 'alone');
+is(complaints($primary), '', 'without a complaint');
+like(told($primary, 'standbys'), qr/^ok: none, and nothing is set up for one: .* everything is lost \(Set up a standby/, 'no standby');
+$primary->backup('of_one_alone');
+is(complaints($primary), '', 'after a base backup');
+like(told($primary, 'dlock.require_sync', before => 'SET dlock.require_sync = on;'), qr/^problem: /, 'unless it wants a standby');
+
+# Not if there should be a standby: with a slot, and where one was seen.
+my $missed = qr/^problem: grants can be lost in a failover; see: synchronous_standby_names, standbys \(Set synchronous_standby_names to /;
+$primary->safe_psql('postgres', q{SELECT pg_create_physical_replication_slot('for_a_standby')});
+like(told($primary, 'failover'), $missed, 'a slot without a standby');
+like(told($primary, 'standbys'), qr/^problem: none: .*pg_basebackup/, 'no standby');
+$primary->safe_psql('postgres', q{SELECT pg_drop_replication_slot('for_a_standby')});
+like(told($primary, 'failover'), qr/^ok/, 'without the slot');
+my $passing = new_standby($primary, 'passing');
+until_told($primary, 'standbys', qr/^ok: 1 streaming, none is synchronous$/, 'a standby comes');
+$passing->stop;
+until_told($primary, 'failover', $missed, 'a standby that has gone is not forgotten');
+$primary->restart;
+like(told($primary, 'failover'), qr/^ok: .*no standby$/, 'until a restart');
+set($primary, primary_conninfo => q{'host=elsewhere'});
+until_told($primary, 'failover', $missed, 'a former standby');
+set($primary, primary_conninfo => 'DEFAULT', fsync => 'DEFAULT', 'dlock.reap_interval' => 'DEFAULT');
+until_told($primary, 'failover', qr/crash; see: fsync /, 'not well');
 
 my $standby = new_standby($primary, 'standby');
 until_told($primary, 'standbys', qr/^ok: 1 streaming, none is synchronous$/, 'an asynchronous standby');

@@ -84,7 +84,7 @@ sub scrape
 
 my $series = scrape();
 is($series->{'dlock_grants_total{datname="postgres"}'}, 0, 'nothing has happened');
-is($series->{'dlock_health_status{check="failover",datname="postgres"}'}, 2, 'no standby: a problem');
+is($series->{'dlock_health_status{check="failover",datname="postgres"}'}, 2, 'without fsync: a problem');
 is($series->{'dlock_health_status{check="server",datname="postgres"}'}, 0, 'the server is well');
 is($series->{'dlock_health_status{check="reaper",datname="postgres"}'}, 1, 'no reaper: a warning');
 like($rules, qr/dlock_health_status\{check="reaper"\} > 0\n/, 'which is enough for the rule about it');

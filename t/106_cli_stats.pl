@@ -46,13 +46,18 @@ is("$json->{contended}->[0]->{key} $json->{contended}->[0]->{busy}", 'k 5', '--j
 
 # health: exit codes of a plugin
 ($code, $out) = dlock('health');
-is($code, 2, 'health: no standby is critical');
+is($code, 1, 'health: a single server, but without a reaper');
+like($out, qr/^dlock WARNING: grants survive a crash of this server, but not its loss, .*worth a look: reaper\n/, 'a warning');
+$node->safe_psql('postgres', q{SELECT pg_create_physical_replication_slot('for_a_standby')});
+($code, $out) = dlock('health');
+is($code, 2, 'that no standby uses the slot is critical');
 like($out, qr/^dlock CRITICAL: grants can be lost in a failover/, 'the verdict comes first');
 like($out, qr/^problem  standbys: .*\n         Set up a standby/m, 'and then the checks, with a hint');
 ($code, $out) = dlock('health', '--json');
 is($code, 2, 'health --json: the same exit code');
 $json = decode_json($out);
 is("$json->{status} $json->{checks}->[0]->{name}", 'problem failover', 'health --json');
+$node->safe_psql('postgres', q{SELECT pg_drop_replication_slot('for_a_standby')});
 my $standby = new_standby($node, 'standby');
 make_synchronous($node, $standby);
 ($code, $out) = dlock('health');
@@ -68,7 +73,7 @@ $node->safe_psql('postgres', "SET synchronous_commit = local; ALTER SYSTEM SET s
 $node->reload;
 ($code, $out) = dlock('health', '-h', '/nowhere', '--timeout=1s');
 is($code, 3, 'a server that cannot be reached is unknown');
-like($out, qr/^dlock UNKNOWN: /, 'and says so');
+like($out, qr/^dlock UNKNOWN: .*\n +Check that the server is running/, 'and says so, and what to do');
 is(decode_json((dlock('health', '-h', '/nowhere', '--timeout=1s', '--json'))[1])->{status}, 'unknown', 'in JSON, too');
 is((dlock('health', '-d', 'postgres', 'key'))[0], 64, 'health takes no key');
 is((dlock('stats', 'key'))[0], 64, 'nor does stats');

@@ -124,12 +124,11 @@ extern bool encoding_is_ours;
 extern void make_conninfo(const Options *options, Text *conninfo);
 extern dlock_handle *connect_server(const Options *options);
 extern int	exit_code(dlock_status status);
+extern const char *advice(dlock_status status, const dlock_error *err);
 extern int	report_status(dlock_status status, const dlock_error *err,
 						  const char *key);
 extern int	give_up(dlock_handle *handle, dlock_status status,
 					const dlock_error *err, const char *key);
-extern void report_holders(dlock_handle *handle, dlock_status status,
-						   const char *const *keys, int count);
 extern const char *default_owner(void);
 extern void fill_lock_options(const Options *options, dlock_options *out);
 
@@ -160,6 +159,14 @@ extern const dlock_lock *hold_lost(const Hold *hold);
 extern dlock_status hold_release(Hold *hold, int64_t timeout, dlock_error *err);
 extern void hold_free(Hold *hold);
 extern const char *hold_name(const Hold *hold);
+
+/* holders.c */
+extern void report_holders(dlock_handle *handle, dlock_status status,
+						   const char *const *keys, int count);
+extern int	report_denied(dlock_handle *handle, dlock_status status,
+						  const dlock_error *err, const Hold *hold,
+						  const Options *options);
+extern void report_lost(dlock_handle *handle, const Options *options);
 
 /* inherit.c: the locks that we run under, as the environment says */
 extern int64_t inherited_version(const char *key, const char **owner);	/* 0: none */

@@ -171,6 +171,8 @@ server_open(Server *server, const char *kind, const char *name, const char *conn
 	{
 		error("%s \"%s\": extension \"%s\" is not installed in database \"%s\"",
 			  kind, server->name, is_router ? "dlock_router" : "dlock", PQdb(server->pg));
+		hint(is_router ? "Connect to a database that is a router." :
+			 "Run CREATE EXTENSION dlock in that database.");
 		exit(EXIT_NOT_READY);
 	}
 }

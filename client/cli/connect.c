@@ -3,8 +3,7 @@
  *	  From the options to a handle, and from a status to an exit code.
  */
 #include "cli.h"
-#include "clock.h"
-#include "times.h"
+#include "errors.h"
 #include "util.h"
 
 #include <stdlib.h>
@@ -36,7 +35,10 @@ void
 make_conninfo(const Options *options, Text *conninfo)
 {
 	const char *dbname = options->dbname;
+	const char *port = options->port;
 
+	if (port != NULL && strspn(port, "0123456789,") < strlen(port))
+		usage_error("invalid port \"%s\", must be a number", port);
 	text_clear(conninfo);
 	if (dbname != NULL && (strncmp(dbname, "postgres://", 11) == 0 ||
 						   strncmp(dbname, "postgresql://", 13) == 0))
@@ -122,6 +124,41 @@ exit_code(dlock_status status)
 	return EXIT_INTERNAL;
 }
 
+static bool
+is(const dlock_error *err, const char *sqlstate)
+{
+	return strcmp(err->sqlstate, sqlstate) == 0;
+}
+
+/* What to do about an error; NULL: its message has to be enough. */
+const char *
+advice(dlock_status status, const dlock_error *err)
+{
+	bool		can_wait = option_allowed(parse_command(current_command), "wait");
+
+	if (err->hint[0] != '\0')
+		return err->hint;
+	if (status == DLOCK_UNREACHABLE && dlock_error_full(err))
+		return can_wait ?
+			"Use --wait to try until a connection is free, connect through a pooler, or raise max_connections." :
+			"Try again later, connect through a pooler, or raise max_connections.";
+	if (status == DLOCK_UNREACHABLE && dlock_error_turned_away(err))
+		return can_wait ? "Try again in a moment, or use --wait." : "Try again in a moment.";
+	if (status == DLOCK_UNREACHABLE && is(err, "25006"))
+		return "Connect to the primary; -d 'host=pg1,pg2' tries several servers.";
+	if (status == DLOCK_UNREACHABLE && is(err, ""))
+		return "Check that the server is running, and where: -h and -p, or PGHOST and PGPORT.";
+	if (status == DLOCK_DENIED && (is(err, "28P01") || is(err, "")))
+		return "Check the password: dlock takes it from PGPASSWORD or ~/.pgpass, and never asks for it.";
+	if (status == DLOCK_DENIED && is(err, "28000"))
+		return "Check -U (or PGUSER), and pg_hba.conf on the server.";
+	if (status == DLOCK_DENIED && is(err, "3D000"))
+		return "Check -d (or PGDATABASE).";
+	if (status == DLOCK_DENIED)
+		return "Connect as another role (-U), or ask an administrator for the privilege.";
+	return NULL;
+}
+
 /* Report it and return the exit code. */
 int
 report_status(dlock_status status, const dlock_error *err, const char *key)
@@ -145,8 +182,6 @@ report_status(dlock_status status, const dlock_error *err, const char *key)
 			hint("Use --force to take it from a holder of lower priority.");
 			break;
 		case DLOCK_LOST:
-			error("lock \"%s\" is not held any more", key);
-			break;
 		case DLOCK_NOT_HELD:
 			error("lock \"%s\" is not held", key);
 			break;
@@ -156,8 +191,8 @@ report_status(dlock_status status, const dlock_error *err, const char *key)
 		default:
 			error("%s", err->message[0] != '\0' ? err->message :
 				  dlock_status_name(status));
-			if (err->hint[0] != '\0')
-				hint("%s", err->hint);
+			if (advice(status, err) != NULL)
+				hint("%s", advice(status, err));
 	}
 	return exit_code(status);
 }
@@ -171,74 +206,6 @@ give_up(dlock_handle *handle, dlock_status status, const dlock_error *err,
 
 	dlock_close(handle);
 	return code;
-}
-
-/* Who holds a busy key, or what else keeps it busy. */
-static void
-text_holder(Text *line, const char *key, bool name_it, const dlock_info *infos, size_t n)
-{
-	Entry		entry = {.key = key,.grants = infos,.grant_count = n};
-	const dlock_info *info = shown_grant(&entry);
-
-	if (name_it)
-		text_format(line, "\"%s\"", key);
-	else
-		text_add(line, "It");
-	if (is_pending(info))
-	{
-		text_format(line, " is held by nobody, but an open transaction of process %d keeps it busy.",
-					(int) info->using_pid);
-		return;
-	}
-	if (is_cooling(info))
-	{
-		text_format(line, " is held by nobody, but stays busy after version %lld for ",
-					(long long) info->version);
-		text_duration(line, info->remaining_ms);
-		text_add(line, ".");
-		return;
-	}
-	if (holder_count(&entry) > 1)
-		text_format(line, " is held by %d clients, the last of which has version %lld, role ",
-					(int) holder_count(&entry), (long long) info->version);
-	else
-		text_format(line, " is held with version %lld by role ", (long long) info->version);
-	text_add(line, info->role);
-	if (info->owner != NULL)
-	{
-		text_add(line, ", owner ");
-		text_add(line, info->owner);
-	}
-	text_add(line, ", and expires in ");
-	text_duration(line, info->remaining_ms);
-	text_add(line, " unless renewed.");
-}
-
-/* Report who holds them, unless the server takes too long to tell. */
-void
-report_holders(dlock_handle *handle, dlock_status status, const char *const *keys,
-			   int count)
-{
-	int64_t		until = dlock_now() + HOLDER_MS;
-	int			i;
-
-	if (exit_code(status) != EXIT_BUSY || is_quiet)
-		return;
-	for (i = 0; i < count && dlock_now() < until; i++)
-	{
-		dlock_info *infos = NULL;
-		size_t		n = 0;
-		Text		line = {0};
-
-		if (dlock_get_infos(handle, keys[i], until - dlock_now(), &infos, &n, NULL) == DLOCK_OK &&
-			n > 0)
-		{
-			text_holder(&line, keys[i], count > 1, infos, n);
-			detail("%s", line.data);
-		}
-		text_free(&line);
-		dlock_list_free(infos, n);
-	}
 }
 
 /*

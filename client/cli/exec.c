@@ -302,10 +302,7 @@ run_exec(const Options *options)
 	if (signo != 0)
 		die_by_signal(signo);
 	if (status != DLOCK_OK)
-	{
-		code = report_status(status, &err, hold_name(&hold));
-		report_holders(handle, status, hold.keys, hold.count);
-	}
+		code = report_denied(handle, status, &err, &hold, options);
 	else
 		code = run_under(&hold, options, &reason);
 	hold_free(&hold);
@@ -373,8 +370,7 @@ run_elect(const Options *options)
 		}
 		if (status != DLOCK_OK)
 		{
-			code = report_status(status, &err, options->key);
-			report_holders(handle, status, hold.keys, hold.count);
+			code = report_denied(handle, status, &err, &hold, options);
 			hold_free(&hold);
 			break;
 		}

@@ -30,10 +30,19 @@ plugin_word(int code)
 	return words[code];
 }
 
+static void
+add_advice(Text *out, const char *what_to_do)
+{
+	text_add(out, "         ");
+	text_printable(out, what_to_do);
+	text_add(out, "\n");
+}
+
 /* Could not find out: to a check, that is not a failure of the server. */
 static int
-unknown(const Options *options, const dlock_error *err)
+unknown(const Options *options, dlock_status status, const dlock_error *err)
 {
+	const char *what_to_do = advice(status, err);
 	Text		out = {0};
 
 	if (options->json)
@@ -49,6 +58,8 @@ unknown(const Options *options, const dlock_error *err)
 		text_format(&out, "dlock %s: ", plugin_word(PLUGIN_UNKNOWN));
 		text_printable(&out, err->message);
 		text_add(&out, "\n");
+		if (what_to_do != NULL)
+			add_advice(&out, what_to_do);
 	}
 	finish_output(&out);
 	return PLUGIN_UNKNOWN;
@@ -64,7 +75,7 @@ add_text(Text *out, const DlockReply *reply)
 	{
 		const char *name = dlock_reply_get(reply, row, 0);
 		const char *status = dlock_reply_get(reply, row, 1);
-		const char *advice = dlock_reply_get(reply, row, 3);
+		const char *what_to_do = dlock_reply_get(reply, row, 3);
 
 		if (row == 0)
 			text_format(out, "dlock %s: ", plugin_word(plugin_code(status)));
@@ -76,12 +87,8 @@ add_text(Text *out, const DlockReply *reply)
 		}
 		text_printable(out, dlock_reply_get(reply, row, 2));
 		text_add(out, "\n");
-		if (advice != NULL && strcmp(status, "ok") != 0)
-		{
-			text_add(out, "         ");
-			text_printable(out, advice);
-			text_add(out, "\n");
-		}
+		if (what_to_do != NULL && strcmp(status, "ok") != 0)
+			add_advice(out, what_to_do);
 	}
 }
 
@@ -122,11 +129,12 @@ run_health(const Options *options)
 	DlockReply *reply = NULL;
 	Text		out = {0};
 	int			code;
+	dlock_status status = dlock_read(handle, dlock_sql_health, -1, &reply, &err);
 
-	if (dlock_read(handle, dlock_sql_health, -1, &reply, &err) != DLOCK_OK)
+	if (status != DLOCK_OK)
 	{
 		dlock_close(handle);
-		return unknown(options, &err);
+		return unknown(options, status, &err);
 	}
 	code = plugin_code(dlock_reply_get(reply, 0, 1));
 	if (options->json)

@@ -153,10 +153,7 @@ run_acquire(const Options *options)
 	else if (status == DLOCK_OK)
 		told = print_versions(&hold);
 	else
-	{
-		report_status(status, &err, hold_name(&hold));
-		report_holders(handle, status, hold.keys, hold.count);
-	}
+		report_denied(handle, status, &err, &hold, options);
 	if (status == DLOCK_OK && !told)
 		return give_back(handle, options, &hold);
 
@@ -197,7 +194,7 @@ run_refresh(const Options *options)
 		finish_output(&line);
 	}
 	else
-		report_status(status, &err, options->key);
+		report_lost(handle, options);
 	dlock_close(handle);
 	return exit_code(status);
 }

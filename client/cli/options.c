@@ -44,6 +44,8 @@ static void take_interval(const char *arg, Options *options);
 static void take_and(const char *arg, Options *options);
 static void take_router(const char *arg, Options *options);
 
+#define MAX_SLOTS 10000			/* of the server */
+
 #define FIELD(name) offsetof(Options, name)
 
 static const OptionRow option_rows[] = {
@@ -308,6 +310,8 @@ check_kind(const Options *options)
 
 	if (options->shared && options->slots > 0)
 		usage_error("--shared and --slots cannot be used together");
+	if (options->slots > MAX_SLOTS)
+		usage_error("--slots must be between 1 and %d; --shared is for any number", MAX_SLOTS);
 	if (options->lazy && options->delay > 0)
 		usage_error("--lazy and --delay cannot be used together");
 	if (options->at_least > 0 && options->ttl > 0 && options->at_least > options->ttl)
