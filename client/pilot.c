@@ -68,7 +68,6 @@ typedef struct Leg
 {
 	DlockFlight *flight;		/* NULL: there is nothing to do, or another
 								 * thread does it */
-	int64_t		idle_until;
 	bool		waits;			/* for the connection */
 } Leg;
 
@@ -76,14 +75,21 @@ typedef struct Leg
 static void
 depart(dlock_handle *handle, DlockFlight *flight, Leg *leg, struct pollfd *fd, int64_t *until)
 {
+	int64_t		idle_until;
+
 	leg->flight = dlock_flight_needs_driver(handle, flight) ? flight : NULL;
 	leg->waits = false;
 	fd->fd = -1;
 	if (leg->flight == NULL)
 		return;
-	leg->idle_until = dlock_flight_depart(handle, flight, NULL, until);
-	if (leg->idle_until != 0)
-		*until = dlock_min(*until, leg->idle_until);
+	idle_until = dlock_flight_depart(handle, flight, NULL, until);
+	if (idle_until != 0)
+	{
+		/* the call of a thread may be ready earlier, and that one drives */
+		*until = dlock_min(*until, idle_until);
+		dlock_flight_arrive(handle, flight, NULL, idle_until);
+		leg->flight = NULL;
+	}
 	else if (dlock_flight_is_waiting(flight))
 	{
 		leg->waits = true;
@@ -132,7 +138,7 @@ fly(dlock_handle *handle, int64_t until)
 	nap(handle, legs, fds, 2, dlock_min(until, dlock_flight_slow_at(handle)));
 	for (int i = 0; i < 2; i++)
 		if (legs[i].flight != NULL)
-			dlock_flight_arrive(handle, legs[i].flight, NULL, legs[i].idle_until);
+			dlock_flight_arrive(handle, legs[i].flight, NULL, 0);
 }
 
 static void *

@@ -84,6 +84,14 @@ has_looked(const dlock_handle *handle, const DlockOp *op)
 	return handle->async.woken.first == NULL;
 }
 
+/* It sleeps until the next try to connect, and leaves the flight to others. */
+static bool
+is_left_alone(const dlock_handle *handle, const DlockOp *op)
+{
+	return handle->async.woken.sleeps && op->call.state == DLOCK_CALL_QUEUED &&
+		handle->main.conn != NULL && !handle->main.driven;
+}
+
 static bool
 comes_true(dlock_handle *handle, const DlockOp *op, Condition is_so)
 {
@@ -241,10 +249,27 @@ test_timeout(void)
 	dlock_close(handle);
 }
 
+/* Others may have something to send while the pilot has nothing to do. */
+static void
+test_idle(void)
+{
+	dlock_handle *handle = open_handle();
+	Told		told = {0};
+	DlockOp    *op;
+
+	handle->main.driven = false;
+	op = start(handle, "not connected", &told);
+	ok(comes_true(handle, op, is_left_alone), "nothing to do: a thread may drive meanwhile");
+	dlock_op_cancel((dlock_op *) op);
+	ok(is_told(handle, &told) && told.status == DLOCK_CANCELLED, "nothing to do: cancelled");
+	dlock_close(handle);
+}
+
 void
 test_pilot(void)
 {
 	test_cancel(false, DLOCK_CANCELLED, "refused while it is cancelled");
 	test_cancel(true, DLOCK_OK, "granted while it is cancelled");
 	test_timeout();
+	test_idle();
 }
