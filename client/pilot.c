@@ -109,9 +109,8 @@ nap(dlock_handle *handle, const Leg *legs, struct pollfd *fds, int nlegs, int64_
 
 	bell->fd = dlock_bell_fd(&woken->bell);
 	bell->events = POLLIN;
-	/* they may have been woken while a flight was loaded, without the mutex */
-	woken->sleeps = woken->first == NULL;
-	if (!woken->sleeps)
+	/* something may have come while a flight was loaded, without the mutex */
+	if (!dlock_may_sleep(woken))
 		until = 0;
 	pthread_mutex_unlock(&handle->mutex);
 	/* if it fails, it has not written revents */
@@ -153,6 +152,7 @@ pilot_main(void *arg)
 	{
 		int64_t		now = dlock_now();
 
+		dlock_look(&async->woken);
 		/* new ones may be due earlier, but not by much */
 		if (now >= look_at)
 			look_at = dlock_max(look(handle, true), now + DLOCK_PILOT_MS);

@@ -314,6 +314,33 @@ test_parties(void)
 	dlock_close(handle);
 }
 
+/*
+ * A thread hands a flight over to the pilot, which is loading another one: the pilot
+ * has looked whether it is needed, and is about to sleep.
+ */
+static void
+test_roused(void)
+{
+	dlock_handle *handle = open_handle(4);
+	DlockWoken *woken = &handle->async.woken;
+	DlockCall	call;
+	DlockWaker	waker = {.list = woken};
+
+	dlock_look(woken);
+	ok(dlock_may_sleep(woken), "the pilot sleeps if there is nothing new");
+	woken->sleeps = false;
+	add_kind(handle, &call, DLOCK_TRIES_FOR_KEY, NULL);
+	call.waker = &waker;
+	dlock_queue_take_out(&handle->queue, &call);
+	take_off(&handle->main, &call);
+	dlock_flight_hand_over(handle, NULL);
+	ok(!dlock_may_sleep(woken), "not if it got a flight while it loaded the other one");
+	dlock_look(woken);
+	ok(dlock_may_sleep(woken), "it looks once");
+	handle->main.nair = 0;
+	dlock_close(handle);
+}
+
 /* The bytes after the length of the only element. */
 static bool
 is_sent_as(DlockType type, const char *text, const char *bytes, size_t n)
@@ -353,4 +380,5 @@ test_flights(void)
 	test_left_to_quick();
 	test_needs_driver();
 	test_parties();
+	test_roused();
 }
