@@ -19,8 +19,11 @@
 #include "dlock_async.h"
 #include "clock.h"
 #include "handle.h"
+#include "lease.h"
 #include "op.h"
 #include "queue.h"
+#include "request.h"
+#include "roster.h"
 #include "util.h"
 #include "unit_test.h"
 
@@ -133,6 +136,28 @@ start(dlock_handle *handle, const char *key, Told *told)
 		abort();
 	ok(comes_true(handle, (DlockOp *) op, is_queued), "\"%s\": started", key);
 	return (DlockOp *) op;
+}
+
+/* One that was adopted by its version alone. */
+static dlock_lock *
+make_lock(dlock_handle *handle)
+{
+	dlock_options options;
+	dlock_lock *lock;
+
+	dlock_options_init(&options);
+	options.ttl_ms = 600000;
+	lock = dlock_request_lock(handle, "key", NULL, &options);
+	if (lock == NULL)
+		abort();
+	lock->version = 1;
+	pthread_mutex_lock(&handle->mutex);
+	dlock_lease_renewed(lock, dlock_now());
+	/* the renewal thread needs no connection for it */
+	lock->connect_at = DLOCK_NEVER;
+	dlock_roster_add(lock);
+	pthread_mutex_unlock(&handle->mutex);
+	return lock;
 }
 
 /* From here on it is in the air, and is being loaded. */
@@ -249,6 +274,27 @@ test_timeout(void)
 	dlock_close(handle);
 }
 
+/* The release of a lock that was adopted without its owner has no answer. */
+static void
+test_adopted(void)
+{
+	dlock_handle *handle = open_handle();
+	Told		told = {0};
+	dlock_lock *lock = make_lock(handle);
+	dlock_op   *op = NULL;
+
+	if (dlock_release_start(lock, 600000, done, &told, &op, NULL) != DLOCK_OK)
+		abort();
+	ok(comes_true(handle, (DlockOp *) op, is_queued), "adopted: its release is started");
+	load(handle, (DlockOp *) op);
+	pthread_mutex_lock(&handle->mutex);
+	handle->main.loading = false;
+	handle->main.driven = false;
+	pthread_mutex_unlock(&handle->mutex);
+	dlock_close(handle);
+	ok(told.times == 0, "adopted: the handle is closed meanwhile");
+}
+
 /* Others may have something to send while the pilot has nothing to do. */
 static void
 test_idle(void)
@@ -271,5 +317,6 @@ test_pilot(void)
 	test_cancel(false, DLOCK_CANCELLED, "refused while it is cancelled");
 	test_cancel(true, DLOCK_OK, "granted while it is cancelled");
 	test_timeout();
+	test_adopted();
 	test_idle();
 }
