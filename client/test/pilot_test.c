@@ -11,6 +11,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <libpq-fe.h>
@@ -295,6 +296,31 @@ test_adopted(void)
 	ok(told.times == 0, "adopted: the handle is closed meanwhile");
 }
 
+/* In a child, where the thread that has the mutex does not exist. */
+static void
+test_fork(void)
+{
+	dlock_handle *handle = open_handle();
+	Told		told = {0};
+	DlockOp    *op = start(handle, "forked", &told);
+	pid_t		child;
+	int			status = -1;
+
+	pthread_mutex_lock(&handle->mutex);
+	child = fork();
+	if (child == 0)
+	{
+		alarm(LIMIT_MS / 1000);
+		dlock_op_cancel((dlock_op *) op);
+		_exit(0);
+	}
+	pthread_mutex_unlock(&handle->mutex);
+	ok(child > 0 && waitpid(child, &status, 0) == child && status == 0, "a child cancels nothing");
+	dlock_op_cancel((dlock_op *) op);
+	ok(is_told(handle, &told) && told.status == DLOCK_CANCELLED, "its parent does");
+	dlock_close(handle);
+}
+
 /* Others may have something to send while the pilot has nothing to do. */
 static void
 test_idle(void)
@@ -318,5 +344,6 @@ test_pilot(void)
 	test_cancel(true, DLOCK_OK, "granted while it is cancelled");
 	test_timeout();
 	test_adopted();
+	test_fork();
 	test_idle();
 }
