@@ -35,8 +35,16 @@ look(dlock_handle *handle, bool at_all)
 	dlock_op   *next;
 
 	while ((woken = dlock_next_woken(&async->woken)) != NULL)
-		if (!((dlock_op *) woken)->cancelling && dlock_op_step((DlockOp *) woken))
-			dlock_async_finish(handle, (dlock_op *) woken);
+	{
+		dlock_op   *op = (dlock_op *) woken;
+
+		if (op->cancelling)
+			continue;
+		if (dlock_op_step(&op->op))
+			dlock_async_finish(handle, op);
+		else
+			until = dlock_min(until, dlock_op_due(&op->op));
+	}
 	for (dlock_op *op = async->under_way; op != NULL && at_all; op = next)
 	{
 		next = op->next;
@@ -151,14 +159,12 @@ pilot_main(void *arg)
 	while (!async->stopping)
 	{
 		int64_t		now = dlock_now();
+		bool		at_all = now >= look_at;
 
 		dlock_look(&async->woken);
-		/* new ones may be due earlier, but not by much */
-		if (now >= look_at)
-			look_at = dlock_max(look(handle, true), now + DLOCK_PILOT_MS);
-		else
-			look(handle, false);
-		look_at = dlock_min(look_at, now + DLOCK_PILOT_LATE_MS);
+		if (at_all)
+			look_at = now + DLOCK_PILOT_LATE_MS;
+		look_at = dlock_min(look_at, dlock_max(look(handle, at_all), now + DLOCK_PILOT_MS));
 		if (async->under_way != NULL)
 			fly(handle, look_at);
 		else
