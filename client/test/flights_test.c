@@ -286,6 +286,13 @@ test_needs_driver(void)
 	handle->main.nair = 0;
 	dlock_flight_drop_deserted(handle);
 	ok(handle->second.conn == NULL && handle->nspare == 0, "which is not opened for nobody");
+	handle->main.conn = dlock_pool_take(handle, false, 0);
+	handle->main.driven = true;
+	dlock_flight_drop_deserted(handle);
+	ok(handle->main.conn != NULL, "its driver keeps that of the main flight");
+	handle->main.driven = false;
+	dlock_flight_drop_deserted(handle);
+	ok(handle->main.conn == NULL && handle->nconns == 0, "which is not left half open by a call that was cancelled");
 	dlock_close(handle);
 }
 
