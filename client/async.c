@@ -257,6 +257,9 @@ dlock_op_cancel(dlock_op *op)
 {
 	dlock_handle *handle = op->op.handle;
 
+	/* it goes on in the parent, and another thread may have had the mutex */
+	if (dlock_forked(handle))
+		return;
 	pthread_mutex_lock(&handle->mutex);
 	if (!op->finished && !op->cancelling && !op->op.is_release)
 	{

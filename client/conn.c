@@ -51,6 +51,7 @@ dlock_conn_new(DlockTarget *target)
 	return conn;
 }
 
+/* What this server has told us, and has prepared, is not true of the next one. */
 void
 dlock_conn_disconnect(DlockConn *conn)
 {
@@ -60,6 +61,10 @@ dlock_conn_disconnect(DlockConn *conn)
 	if (conn->pg != NULL)
 		PQfinish(conn->pg);
 	conn->pg = NULL;
+	dlock_prepared_forget(conn);
+	free(conn->schema);
+	conn->schema = NULL;
+	conn->listens = false;
 }
 
 /* Close it, whatever its state; the error stays. */
@@ -68,10 +73,6 @@ dlock_conn_close(DlockConn *conn)
 {
 	dlock_conn_disconnect(conn);
 	dlock_connect_forget(conn);
-	dlock_prepared_forget(conn);
-	free(conn->schema);
-	conn->schema = NULL;
-	conn->listens = false;
 	conn->state = DLOCK_CONN_CLOSED;
 }
 

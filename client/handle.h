@@ -97,6 +97,7 @@ typedef struct DlockWoken
 	DlockWaker *first;
 	DlockWaker *last;
 	bool		sleeps;			/* until the bell rings */
+	bool		roused;			/* since it looked */
 	DlockBell	bell;
 } DlockWoken;
 

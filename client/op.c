@@ -203,7 +203,8 @@ dlock_op_end(DlockOp *op)
 {
 	dlock_wait_remove(op);
 	op->stage = DLOCK_STAGE_END;
-	if (op->status != DLOCK_OK && (op->in_doubt || op->in_queue))
+	/* a release of a lock that was adopted may not know the owner */
+	if (op->status != DLOCK_OK && (op->in_doubt || op->in_queue) && op->lock->owner != NULL)
 		dlock_orphans_add(op->handle, op->lock->key, op->lock->owner,
 						  op->lock->ttl_ms > 0 ? op->lock->ttl_ms : op->handle->ttl_ms,
 						  op->in_queue);

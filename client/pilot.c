@@ -35,8 +35,16 @@ look(dlock_handle *handle, bool at_all)
 	dlock_op   *next;
 
 	while ((woken = dlock_next_woken(&async->woken)) != NULL)
-		if (!((dlock_op *) woken)->cancelling && dlock_op_step((DlockOp *) woken))
-			dlock_async_finish(handle, (dlock_op *) woken);
+	{
+		dlock_op   *op = (dlock_op *) woken;
+
+		if (op->cancelling)
+			continue;
+		if (dlock_op_step(&op->op))
+			dlock_async_finish(handle, op);
+		else
+			until = dlock_min(until, dlock_op_due(&op->op));
+	}
 	for (dlock_op *op = async->under_way; op != NULL && at_all; op = next)
 	{
 		next = op->next;
@@ -68,7 +76,6 @@ typedef struct Leg
 {
 	DlockFlight *flight;		/* NULL: there is nothing to do, or another
 								 * thread does it */
-	int64_t		idle_until;
 	bool		waits;			/* for the connection */
 } Leg;
 
@@ -76,14 +83,21 @@ typedef struct Leg
 static void
 depart(dlock_handle *handle, DlockFlight *flight, Leg *leg, struct pollfd *fd, int64_t *until)
 {
+	int64_t		idle_until;
+
 	leg->flight = dlock_flight_needs_driver(handle, flight) ? flight : NULL;
 	leg->waits = false;
 	fd->fd = -1;
 	if (leg->flight == NULL)
 		return;
-	leg->idle_until = dlock_flight_depart(handle, flight, NULL, until);
-	if (leg->idle_until != 0)
-		*until = dlock_min(*until, leg->idle_until);
+	idle_until = dlock_flight_depart(handle, flight, NULL, until);
+	if (idle_until != 0)
+	{
+		/* the call of a thread may be ready earlier, and that one drives */
+		*until = dlock_min(*until, idle_until);
+		dlock_flight_arrive(handle, flight, NULL, idle_until);
+		leg->flight = NULL;
+	}
 	else if (dlock_flight_is_waiting(flight))
 	{
 		leg->waits = true;
@@ -103,9 +117,8 @@ nap(dlock_handle *handle, const Leg *legs, struct pollfd *fds, int nlegs, int64_
 
 	bell->fd = dlock_bell_fd(&woken->bell);
 	bell->events = POLLIN;
-	/* they may have been woken while a flight was loaded, without the mutex */
-	woken->sleeps = woken->first == NULL;
-	if (!woken->sleeps)
+	/* something may have come while a flight was loaded, without the mutex */
+	if (!dlock_may_sleep(woken))
 		until = 0;
 	pthread_mutex_unlock(&handle->mutex);
 	/* if it fails, it has not written revents */
@@ -132,7 +145,7 @@ fly(dlock_handle *handle, int64_t until)
 	nap(handle, legs, fds, 2, dlock_min(until, dlock_flight_slow_at(handle)));
 	for (int i = 0; i < 2; i++)
 		if (legs[i].flight != NULL)
-			dlock_flight_arrive(handle, legs[i].flight, NULL, legs[i].idle_until);
+			dlock_flight_arrive(handle, legs[i].flight, NULL, 0);
 }
 
 static void *
@@ -146,13 +159,12 @@ pilot_main(void *arg)
 	while (!async->stopping)
 	{
 		int64_t		now = dlock_now();
+		bool		at_all = now >= look_at;
 
-		/* new ones may be due earlier, but not by much */
-		if (now >= look_at)
-			look_at = dlock_max(look(handle, true), now + DLOCK_PILOT_MS);
-		else
-			look(handle, false);
-		look_at = dlock_min(look_at, now + DLOCK_PILOT_LATE_MS);
+		dlock_look(&async->woken);
+		if (at_all)
+			look_at = now + DLOCK_PILOT_LATE_MS;
+		look_at = dlock_min(look_at, dlock_max(look(handle, at_all), now + DLOCK_PILOT_MS));
 		if (async->under_way != NULL)
 			fly(handle, look_at);
 		else

@@ -56,12 +56,14 @@ drop_if_deserted(dlock_handle *handle, DlockFlight *flight)
 	}
 }
 
-/* What nobody waits for is not opened. */
+/* What nobody waits for is not opened, and not left half open. */
 void
 dlock_flight_drop_deserted(dlock_handle *handle)
 {
-	if (handle->queue.first == NULL && handle->main.nair == 0)
-		drop_if_deserted(handle, &handle->second);
+	if (handle->queue.first != NULL || handle->main.nair > 0)
+		return;
+	drop_if_deserted(handle, &handle->second);
+	drop_if_deserted(handle, &handle->main);
 }
 
 /*

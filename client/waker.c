@@ -97,14 +97,30 @@ dlock_waker_wake_list(DlockWaker *list, int why)
 	wake_shared(shared);
 }
 
-/* Wake the thread that looks after them, unless it is awake. */
+/* The thread that looks after them is to look; if it is awake, before it sleeps. */
 void
 dlock_rouse(DlockWoken *list)
 {
+	list->roused = true;
 	if (!list->sleeps)
 		return;
 	list->sleeps = false;
 	dlock_bell_ring(&list->bell);
+}
+
+/* That thread looks now; what it is roused for from here on is new. */
+void
+dlock_look(DlockWoken *list)
+{
+	list->roused = false;
+}
+
+/* It is about to sleep.  False: there is something new. */
+bool
+dlock_may_sleep(DlockWoken *list)
+{
+	list->sleeps = !list->roused;
+	return list->sleeps;
 }
 
 /* Have its owner look, if it sleeps.  NULL is allowed. */

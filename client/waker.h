@@ -22,6 +22,8 @@ extern void dlock_waker_wake_list(DlockWaker *list, int why);
 extern void dlock_waker_prepare(DlockWaker *waker, int *shared);
 extern void dlock_wake(DlockWaker *waker);
 extern void dlock_rouse(DlockWoken *list);
+extern void dlock_look(DlockWoken *list);
+extern bool dlock_may_sleep(DlockWoken *list);
 extern DlockWaker *dlock_next_woken(DlockWoken *list);
 extern void dlock_forget_woken(DlockWaker *waker);
 

@@ -287,6 +287,13 @@ test_needs_driver(void)
 	handle->main.nair = 0;
 	dlock_flight_drop_deserted(handle);
 	ok(handle->second.conn == NULL && handle->nspare == 0, "which is not opened for nobody");
+	handle->main.conn = dlock_pool_take(handle, false, 0);
+	handle->main.driven = true;
+	dlock_flight_drop_deserted(handle);
+	ok(handle->main.conn != NULL, "its driver keeps that of the main flight");
+	handle->main.driven = false;
+	dlock_flight_drop_deserted(handle);
+	ok(handle->main.conn == NULL && handle->nconns == 0, "which is not left half open by a call that was cancelled");
 	dlock_close(handle);
 }
 
@@ -340,6 +347,33 @@ test_parties(void)
 	dlock_close(handle);
 }
 
+/*
+ * A thread hands a flight over to the pilot, which is loading another one: the pilot
+ * has looked whether it is needed, and is about to sleep.
+ */
+static void
+test_roused(void)
+{
+	dlock_handle *handle = open_handle(4);
+	DlockWoken *woken = &handle->async.woken;
+	DlockCall	call;
+	DlockWaker	waker = {.list = woken};
+
+	dlock_look(woken);
+	ok(dlock_may_sleep(woken), "the pilot sleeps if there is nothing new");
+	woken->sleeps = false;
+	add_kind(handle, &call, DLOCK_TRIES_FOR_KEY, NULL);
+	call.waker = &waker;
+	dlock_queue_take_out(&handle->queue, &call);
+	take_off(&handle->main, &call);
+	dlock_flight_hand_over(handle, NULL);
+	ok(!dlock_may_sleep(woken), "not if it got a flight while it loaded the other one");
+	dlock_look(woken);
+	ok(dlock_may_sleep(woken), "it looks once");
+	handle->main.nair = 0;
+	dlock_close(handle);
+}
+
 /* The bytes after the length of the only element. */
 static bool
 is_sent_as(DlockType type, const char *text, const char *bytes, size_t n)
@@ -381,4 +415,5 @@ test_flights(void)
 	test_silent(true);
 	test_silent(false);
 	test_parties();
+	test_roused();
 }

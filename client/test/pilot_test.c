@@ -11,6 +11,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <libpq-fe.h>
@@ -19,8 +20,11 @@
 #include "dlock_async.h"
 #include "clock.h"
 #include "handle.h"
+#include "lease.h"
 #include "op.h"
 #include "queue.h"
+#include "request.h"
+#include "roster.h"
 #include "util.h"
 #include "unit_test.h"
 
@@ -70,6 +74,14 @@ is_queued(const dlock_handle *handle, const DlockOp *op)
 	return op->call.state == DLOCK_CALL_QUEUED;
 }
 
+/* It has found that its lock is being renewed. */
+static bool
+is_held_up(const dlock_handle *handle, const DlockOp *op)
+{
+	(void) handle;
+	return op->due > 0;
+}
+
 static bool
 is_leaving(const dlock_handle *handle, const DlockOp *op)
 {
@@ -82,6 +94,14 @@ has_looked(const dlock_handle *handle, const DlockOp *op)
 {
 	(void) op;
 	return handle->async.woken.first == NULL;
+}
+
+/* It sleeps until the next try to connect, and leaves the flight to others. */
+static bool
+is_left_alone(const dlock_handle *handle, const DlockOp *op)
+{
+	return handle->async.woken.sleeps && op->call.state == DLOCK_CALL_QUEUED &&
+		handle->main.conn != NULL && !handle->main.driven;
 }
 
 static bool
@@ -125,6 +145,28 @@ start(dlock_handle *handle, const char *key, Told *told)
 		abort();
 	ok(comes_true(handle, (DlockOp *) op, is_queued), "\"%s\": started", key);
 	return (DlockOp *) op;
+}
+
+/* One that was adopted by its version alone. */
+static dlock_lock *
+make_lock(dlock_handle *handle)
+{
+	dlock_options options;
+	dlock_lock *lock;
+
+	dlock_options_init(&options);
+	options.ttl_ms = 600000;
+	lock = dlock_request_lock(handle, "key", NULL, &options);
+	if (lock == NULL)
+		abort();
+	lock->version = 1;
+	pthread_mutex_lock(&handle->mutex);
+	dlock_lease_renewed(lock, dlock_now());
+	/* the renewal thread needs no connection for it */
+	lock->connect_at = DLOCK_NEVER;
+	dlock_roster_add(lock);
+	pthread_mutex_unlock(&handle->mutex);
+	return lock;
 }
 
 /* From here on it is in the air, and is being loaded. */
@@ -241,10 +283,118 @@ test_timeout(void)
 	dlock_close(handle);
 }
 
+/* The release of a lock that was adopted without its owner has no answer. */
+static void
+test_adopted(void)
+{
+	dlock_handle *handle = open_handle();
+	Told		told = {0};
+	dlock_lock *lock = make_lock(handle);
+	dlock_op   *op = NULL;
+
+	if (dlock_release_start(lock, 600000, done, &told, &op, NULL) != DLOCK_OK)
+		abort();
+	ok(comes_true(handle, (DlockOp *) op, is_queued), "adopted: its release is started");
+	load(handle, (DlockOp *) op);
+	pthread_mutex_lock(&handle->mutex);
+	handle->main.loading = false;
+	handle->main.driven = false;
+	pthread_mutex_unlock(&handle->mutex);
+	dlock_close(handle);
+	ok(told.times == 0, "adopted: the handle is closed meanwhile");
+}
+
+/* In a child, where the thread that has the mutex does not exist. */
+static void
+test_fork(void)
+{
+	dlock_handle *handle = open_handle();
+	Told		told = {0};
+	DlockOp    *op = start(handle, "forked", &told);
+	pid_t		child;
+	int			status = -1;
+
+	pthread_mutex_lock(&handle->mutex);
+	child = fork();
+	if (child == 0)
+	{
+		alarm(LIMIT_MS / 1000);
+		dlock_op_cancel((dlock_op *) op);
+		_exit(0);
+	}
+	pthread_mutex_unlock(&handle->mutex);
+	ok(child > 0 && waitpid(child, &status, 0) == child && status == 0, "a child cancels nothing");
+	dlock_op_cancel((dlock_op *) op);
+	ok(is_told(handle, &told) && told.status == DLOCK_CANCELLED, "its parent does");
+	dlock_close(handle);
+}
+
+/* A release that waits for a renewal; returns how long after its end it goes on. */
+static int64_t
+release_after_renewal(dlock_handle *handle, Told *told)
+{
+	dlock_lock *lock = make_lock(handle);
+	dlock_op   *op = NULL;
+	int64_t		since;
+
+	lock->index = 0;
+	if (dlock_release_start(lock, 600000, done, told, &op, NULL) != DLOCK_OK ||
+		!comes_true(handle, (DlockOp *) op, is_held_up))
+		abort();
+	pthread_mutex_lock(&handle->mutex);
+	lock->index = -1;
+	since = dlock_now();
+	pthread_mutex_unlock(&handle->mutex);
+	if (!comes_true(handle, (DlockOp *) op, is_queued))
+		abort();
+	return dlock_now() - since;
+}
+
+/*
+ * The pilot has looked at all calls when the first one goes on, and does so again
+ * in time for the second one.
+ */
+static void
+test_due(void)
+{
+	int64_t		least = LIMIT_MS;
+
+	for (int i = 0; i < 5 && least >= DLOCK_PILOT_LATE_MS / 2; i++)
+	{
+		dlock_handle *handle = open_handle();
+		Told		told[2] = {{0}, {0}};
+
+		(void) release_after_renewal(handle, &told[0]);
+		least = dlock_min(least, release_after_renewal(handle, &told[1]));
+		dlock_close(handle);
+	}
+	ok(least < DLOCK_PILOT_LATE_MS / 2, "a release goes on soon after a renewal: %lld ms", (long long) least);
+}
+
+/* Others may have something to send while the pilot has nothing to do. */
+static void
+test_idle(void)
+{
+	dlock_handle *handle = open_handle();
+	Told		told = {0};
+	DlockOp    *op;
+
+	handle->main.driven = false;
+	op = start(handle, "not connected", &told);
+	ok(comes_true(handle, op, is_left_alone), "nothing to do: a thread may drive meanwhile");
+	dlock_op_cancel((dlock_op *) op);
+	ok(is_told(handle, &told) && told.status == DLOCK_CANCELLED, "nothing to do: cancelled");
+	dlock_close(handle);
+}
+
 void
 test_pilot(void)
 {
 	test_cancel(false, DLOCK_CANCELLED, "refused while it is cancelled");
 	test_cancel(true, DLOCK_OK, "granted while it is cancelled");
 	test_timeout();
+	test_adopted();
+	test_fork();
+	test_due();
+	test_idle();
 }

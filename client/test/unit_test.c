@@ -571,6 +571,7 @@ main(void)
 	test_errors();
 	test_no_answer();
 	test_pilot();
+	test_connect();
 	test_flights();
 	printf("1..%d\n", tests);
 	return failed > 0;

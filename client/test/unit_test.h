@@ -15,6 +15,9 @@ extern void ok(bool good, const char *fmt,...);
 /* pilot_test.c */
 extern void test_pilot(void);
 
+/* connect_test.c */
+extern void test_connect(void);
+
 /* flights_test.c */
 extern void test_flights(void);
 
