@@ -74,14 +74,6 @@ is_queued(const dlock_handle *handle, const DlockOp *op)
 	return op->call.state == DLOCK_CALL_QUEUED;
 }
 
-/* It has found that its lock is being renewed. */
-static bool
-is_held_up(const dlock_handle *handle, const DlockOp *op)
-{
-	(void) handle;
-	return op->due > 0;
-}
-
 static bool
 is_leaving(const dlock_handle *handle, const DlockOp *op)
 {
@@ -329,48 +321,6 @@ test_fork(void)
 	dlock_close(handle);
 }
 
-/* A release that waits for a renewal; returns how long after its end it goes on. */
-static int64_t
-release_after_renewal(dlock_handle *handle, Told *told)
-{
-	dlock_lock *lock = make_lock(handle);
-	dlock_op   *op = NULL;
-	int64_t		since;
-
-	lock->index = 0;
-	if (dlock_release_start(lock, 600000, done, told, &op, NULL) != DLOCK_OK ||
-		!comes_true(handle, (DlockOp *) op, is_held_up))
-		abort();
-	pthread_mutex_lock(&handle->mutex);
-	lock->index = -1;
-	since = dlock_now();
-	pthread_mutex_unlock(&handle->mutex);
-	if (!comes_true(handle, (DlockOp *) op, is_queued))
-		abort();
-	return dlock_now() - since;
-}
-
-/*
- * The pilot has looked at all calls when the first one goes on, and does so again
- * in time for the second one.
- */
-static void
-test_due(void)
-{
-	int64_t		least = LIMIT_MS;
-
-	for (int i = 0; i < 5 && least >= DLOCK_PILOT_LATE_MS / 2; i++)
-	{
-		dlock_handle *handle = open_handle();
-		Told		told[2] = {{0}, {0}};
-
-		(void) release_after_renewal(handle, &told[0]);
-		least = dlock_min(least, release_after_renewal(handle, &told[1]));
-		dlock_close(handle);
-	}
-	ok(least < DLOCK_PILOT_LATE_MS / 2, "a release goes on soon after a renewal: %lld ms", (long long) least);
-}
-
 /* Others may have something to send while the pilot has nothing to do. */
 static void
 test_idle(void)
@@ -395,6 +345,5 @@ test_pilot(void)
 	test_timeout();
 	test_adopted();
 	test_fork();
-	test_due();
 	test_idle();
 }
