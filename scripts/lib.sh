@@ -176,11 +176,13 @@ tap() {
 
 # pg_regress <tree> regress|isolation <folder for output> <option or test...>
 pg_regress() {
-	local program=regress/pg_regress
+	local program=regress/pg_regress config=("--temp-config=$1/test/regress.conf")
 
-	[ "$2" = regress ] || program=isolation/pg_isolation_regress
-	as_user "$pgxs/src/test/$program" --temp-instance="$work/$2" \
-		--temp-config="$1/test/regress.conf" --bindir="$bindir" \
+	if [ "$2" = isolation ]; then
+		program=isolation/pg_isolation_regress
+		config+=("--temp-config=$1/test/isolation.conf")
+	fi
+	as_user "$pgxs/src/test/$program" --temp-instance="$work/$2" "${config[@]}" --bindir="$bindir" \
 		--inputdir="$1" --outputdir="$3" --no-locale --encoding=UTF8 "${@:4}"
 }
 
