@@ -72,6 +72,22 @@ note_signs_of_life(const dlock_handle *handle, DlockFlight *flight)
 									   dlock_later(turned_away_at, call->timeout_ms));
 }
 
+/*
+ * How long may the driver wait for the connection of the renewal thread?  Its own call,
+ * if it has one, is in the queue; the pilot has others, too.
+ */
+static int64_t
+may_borrow_until(const dlock_handle *handle)
+{
+	int64_t		until = DLOCK_NEVER;
+
+	if (handle->async.under_way != NULL)
+		until = dlock_now() + DLOCK_PILOT_LATE_MS;
+	for (const DlockCall *call = handle->queue.first; call != NULL; call = call->next)
+		until = dlock_min(until, dlock_flight_limit(call));
+	return until;
+}
+
 /* No host has accepted us. */
 static void
 not_connected(dlock_handle *handle, DlockFlight *flight)
@@ -108,7 +124,7 @@ not_connected(dlock_handle *handle, DlockFlight *flight)
 		dlock_flight_drop_conn(handle, flight);
 		return;
 	}
-	open = full ? dlock_pool_take_open(handle, true, DLOCK_NEVER) : NULL;
+	open = full ? dlock_pool_take_open(handle, true, may_borrow_until(handle)) : NULL;
 	if (open != NULL)
 	{
 		dlock_flight_drop_conn(handle, flight);

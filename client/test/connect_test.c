@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * connect_test.c
- *	  A connection that goes on to the next server.
+ *	  A connection that goes on to the next server, or that the server has none left for.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,9 +12,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "async.h"
 #include "clock.h"
 #include "conn_int.h"
+#include "flight.h"
 #include "handle.h"
+#include "pool.h"
 #include "prepared.h"
 #include "unit_test.h"
 #include "util.h"
@@ -68,8 +71,49 @@ test_silent_listen(void)
 	close(fd);
 }
 
+/*
+ * The server is full, and the renewal thread, which would lend its connection, waits for
+ * an answer.  Returns how long a driver waits for it.
+ */
+static int64_t
+wait_for_loan(int64_t timeout_ms, dlock_op *under_way)
+{
+	dlock_handle *handle = NULL;
+	DlockCall	call;
+	int64_t		since;
+
+	if (dlock_open("host=/nowhere", NULL, &handle, NULL) != DLOCK_OK)
+		abort();
+	dlock_call_init(&call, dlock_sql_probe, 0, NULL, timeout_ms);
+	pthread_mutex_lock(&handle->mutex);
+	dlock_flight_add(handle, &call);
+	handle->main.conn = dlock_pool_take(handle, false, 0);
+	handle->main.conn->full_host = 0;
+	handle->main.conn->retry = true;
+	handle->async.under_way = under_way;
+	handle->lends = true;
+	since = dlock_now();
+	dlock_flight_settle(handle, &handle->main);
+	since = dlock_now() - since;
+	handle->async.under_way = NULL;
+	dlock_queue_take_out(&handle->queue, &call);
+	pthread_mutex_unlock(&handle->mutex);
+	dlock_close(handle);
+	return since;
+}
+
+static void
+test_loan(void)
+{
+	dlock_op	other = {0};
+
+	ok(wait_for_loan(50, NULL) < DLOCK_LEND_MS / 2, "a full server: not longer than the call");
+	ok(wait_for_loan(60000, &other) < DLOCK_LEND_MS / 2, "a full server: not longer than other calls of the pilot may wait");
+}
+
 void
 test_connect(void)
 {
+	test_loan();
 	test_silent_listen();
 }
