@@ -275,9 +275,9 @@ test_needs_driver(void)
 	ok(!dlock_flight_needs_driver(handle, &handle->second), "a slow flight, but who would go drives it");
 	quick.waker = &waker;
 	ok(dlock_flight_needs_driver(handle, &handle->second), "a slow flight, and who would go sleeps");
-	quick.ready_at = dlock_now() + 60000;
+	handle->queue.first->ready_at = dlock_now() + 60000;
 	ok(!dlock_flight_needs_driver(handle, &handle->second), "not yet");
-	quick.ready_at = 0;
+	handle->queue.first->ready_at = 0;
 	handle->nspare = 1;
 	ok(!dlock_flight_needs_driver(handle, &handle->second), "not with the last spare connection");
 	handle->nspare = 0;
