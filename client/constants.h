@@ -114,13 +114,12 @@
 #define DLOCK_PARTIES 16
 
 /*
- * A second flight beside the first: how many calls must wait for it, unless the first
- * is slow, and when that is; how long quick ones are left to it, how long it is not
+ * A second flight beside the first: how many calls must wait for it at least, unless they
+ * are quick, how long quick ones are left to it, how long it is not
  * tried again if it could not connect, and how often its driver looks whether it has
  * been answered while it connects
  */
 #define DLOCK_SECOND_LEAST 16
-#define dlock_slow_ms(calls) (5 + (calls) / 32)
 #define DLOCK_HOLD_MS 20
 #define DLOCK_SECOND_PAUSE_MS 5000
 #define DLOCK_GLANCE_MS 2

@@ -11,11 +11,8 @@
  * While a flight waits for its flush, neither the server nor the client has much
  * to do.  So a second flight may leave meanwhile, on another connection.  It carries
  * the calls that are quick, because they need no flush (queue.c), and while it does,
- * the main flight leaves such calls to it.  If there are few of them, compared with
- * those in the air, they go with the others, because the cost of a flight is then shared
- * by more calls, unless the main flight is slow: where a flush takes long, or a standby
- * has to confirm it, even one release goes by itself.  If twice as many calls of all
- * kinds are queued as are in the air, the second flight carries them all.  If nothing is
+ * the main flight leaves such calls to it.  If there are none, and twice as many calls
+ * are queued as are in the air, the second flight carries them all.  If nothing is
  * flushed, no call is quicker than others, and it carries all if as many are queued.
  *
  * There is no thread for this.  One of the threads that wait for an answer drives
@@ -87,20 +84,6 @@ give_conn(dlock_handle *handle, DlockFlight *flight)
  * Flights
  */
 
-/* When is it slow, other than by the number of its calls? */
-static int64_t
-slow_at(const DlockFlight *flight)
-{
-	return flight->sent_at + dlock_slow_ms(flight->nair);
-}
-
-/* Is it, or was the one before it? */
-static bool
-is_slow(const DlockFlight *flight)
-{
-	return flight->was_slow || (flight->nair > 0 && dlock_now() >= slow_at(flight));
-}
-
 /*
  * Which calls would it carry?  Those that the main flight leaves to a quick one go when
  * that has landed.  If that takes too long, something is wrong with it, and the main one
@@ -112,9 +95,7 @@ boarding(const dlock_handle *handle, const DlockFlight *flight)
 	const DlockQueue *queue = &handle->queue;
 	const DlockFlight *main = &handle->main;
 	const DlockFlight *second = &handle->second;
-	int			half = dlock_max(main->nair, second->nair) / 2;
 	bool		unflushed = __atomic_load_n(&handle->target->unflushed, __ATOMIC_RELAXED);
-	int			enough = is_slow(main) ? 1 : dlock_max(half, DLOCK_SECOND_LEAST);
 
 	if (unflushed)
 		return !dlock_flight_is_second(handle, flight) ||
@@ -122,8 +103,8 @@ boarding(const dlock_handle *handle, const DlockFlight *flight)
 	if (!dlock_flight_is_second(handle, flight))
 		return second->nair > 0 && second->is_quick &&
 			dlock_now() < second->sent_at + DLOCK_HOLD_MS &&
-			queue->n - queue->nquick >= enough ? DLOCK_SLOW : DLOCK_ALL;
-	if (queue->nquick >= enough)
+			queue->n > queue->nquick ? DLOCK_SLOW : DLOCK_ALL;
+	if (queue->nquick > 0)
 		return DLOCK_QUICK;
 	return queue->n >= 2 * dlock_max(main->nair, DLOCK_SECOND_LEAST) ? DLOCK_ALL : DLOCK_NONE;
 }
@@ -312,46 +293,15 @@ dlock_flight_to_drive(dlock_handle *handle, const DlockCall *call)
 	return may_leave(handle, second, call) ? second : NULL;
 }
 
-/* Is it the first quick one in the queue? */
-static bool
-is_first_quick(const DlockQueue *queue, const DlockCall *call)
-{
-	const DlockCall *first = queue->first;
-
-	while (first != NULL && !dlock_call_is_quick(first))
-		first = first->next;
-	return first == call;
-}
-
 /*
- * When does the pilot have to look whether the second flight may leave, although
- * nothing has arrived?
+ * When does the owner of a call that is queued have to look again by itself?  A second
+ * flight may have become possible meanwhile.
  */
 int64_t
-dlock_flight_slow_at(const dlock_handle *handle)
+dlock_flight_look_at(const DlockCall *call)
 {
-	const DlockFlight *main = &handle->main;
-
-	return handle->queue.nquick > 0 && main->nair > 0 && slow_at(main) > dlock_now() ?
-		slow_at(main) : DLOCK_NEVER;
-}
-
-/*
- * When does the owner of a call that is queued have to look again by itself?  The
- * main flight may turn out to be slow, or the next one.  One of many looks in time,
- * and takes the others along.
- */
-int64_t
-dlock_flight_look_at(const dlock_handle *handle, const DlockCall *call)
-{
-	const DlockFlight *main = &handle->main;
-	int64_t		now = dlock_now();
-
-	if (call->state != DLOCK_CALL_QUEUED || !dlock_call_is_quick(call))
-		return DLOCK_NEVER;
-	if (main->nair > 0 && slow_at(main) > now && is_first_quick(&handle->queue, call))
-		return slow_at(main);
-	return now + DLOCK_POLL_MS;
+	return call->state == DLOCK_CALL_QUEUED && dlock_call_is_quick(call) ?
+		dlock_now() + DLOCK_POLL_MS : DLOCK_NEVER;
 }
 
 /* Is there something to wait for at its connection? */
@@ -433,7 +383,7 @@ dlock_flight_drive(dlock_handle *handle, DlockFlight *flight, const DlockCall *o
 	if (idle_until == 0 && dlock_flight_is_waiting(flight))
 	{
 		if (!dlock_flight_is_second(handle, flight))
-			until = dlock_min(until, dlock_flight_look_at(handle, own));
+			until = dlock_min(until, dlock_flight_look_at(own));
 		else if (own->state != DLOCK_CALL_FLYING || own->flight != flight)
 		{
 			/* the other one may have its answer, or carry it */

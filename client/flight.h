@@ -23,8 +23,7 @@ extern void dlock_flight_hand_over(dlock_handle *handle, const DlockFlight *own)
 
 /* flight.c */
 extern DlockFlight *dlock_flight_to_drive(dlock_handle *handle, const DlockCall *call);
-extern int64_t dlock_flight_look_at(const dlock_handle *handle, const DlockCall *call);
-extern int64_t dlock_flight_slow_at(const dlock_handle *handle);
+extern int64_t dlock_flight_look_at(const DlockCall *call);
 extern int64_t dlock_flight_drive(dlock_handle *handle, DlockFlight *flight,
 								  const DlockCall *own, int64_t until);
 extern bool dlock_flight_needs_driver(const dlock_handle *handle, const DlockFlight *flight);

@@ -134,7 +134,6 @@ typedef struct DlockFlight
 	bool		is_old;			/* it had, before this flight */
 	int64_t		sent_at;
 	int64_t		answer_by;
-	bool		was_slow;		/* the last one that was answered */
 	int64_t		retry_at;		/* to connect */
 	int64_t		backoff;
 	dlock_error error;			/* why it is not connected */

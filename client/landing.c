@@ -161,7 +161,6 @@ answered(dlock_handle *handle, DlockFlight *flight, DlockReply *reply)
 	int			n = flight->nair;
 
 	flight->backoff = DLOCK_BACKOFF_FIRST_MS;
-	flight->was_slow = dlock_now() - flight->sent_at >= dlock_slow_ms(n);
 	if (n == 1)
 	{
 		DlockCall  *call = flight->air[0];

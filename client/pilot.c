@@ -142,7 +142,7 @@ fly(dlock_handle *handle, int64_t until)
 	dlock_flight_drop_deserted(handle);
 	depart(handle, &handle->main, &legs[0], &fds[0], &until);
 	depart(handle, &handle->second, &legs[1], &fds[1], &until);
-	nap(handle, legs, fds, 2, dlock_min(until, dlock_flight_slow_at(handle)));
+	nap(handle, legs, fds, 2, until);
 	for (int i = 0; i < 2; i++)
 		if (legs[i].flight != NULL)
 			dlock_flight_arrive(handle, legs[i].flight, NULL, 0);

@@ -166,7 +166,7 @@ wait_for(dlock_handle *handle, DlockCall *call)
 				continue;
 			until = dlock_min(until, idle_until);
 		}
-		until = dlock_min(until, dlock_flight_look_at(handle, call));
+		until = dlock_min(until, dlock_flight_look_at(call));
 		dlock_waker_prepare(&waker, call->shared);
 
 		/* only until the end of this function */
