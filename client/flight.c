@@ -60,6 +60,14 @@ dlock_flight_is_second(const dlock_handle *handle, const DlockFlight *flight)
 	return flight == &handle->second;
 }
 
+/* Is there something to wait for at its connection? */
+bool
+dlock_flight_is_waiting(const DlockFlight *flight)
+{
+	return flight->conn != NULL && (dlock_conn_connecting(flight->conn) ||
+									dlock_conn_state(flight->conn) == DLOCK_CONN_BUSY);
+}
+
 void
 dlock_flight_drop_conn(dlock_handle *handle, DlockFlight *flight)
 {
@@ -175,7 +183,7 @@ start(dlock_handle *handle, DlockFlight *flight, const DlockCall *own, int64_t n
 	int64_t		ready_at = dlock_queue_next_ready(&handle->queue);
 	bool		is_main = !dlock_flight_is_second(handle, flight);
 
-	if (ready_at > now)
+	if (ready_at > now && !dlock_flight_is_waiting(flight))
 		return ready_at;
 	if (flight->conn == NULL)
 	{
@@ -302,14 +310,6 @@ dlock_flight_look_at(const DlockCall *call)
 {
 	return call->state == DLOCK_CALL_QUEUED && dlock_call_is_quick(call) ?
 		dlock_now() + DLOCK_POLL_MS : DLOCK_NEVER;
-}
-
-/* Is there something to wait for at its connection? */
-bool
-dlock_flight_is_waiting(const DlockFlight *flight)
-{
-	return flight->conn != NULL && (dlock_conn_connecting(flight->conn) ||
-									dlock_conn_state(flight->conn) == DLOCK_CONN_BUSY);
 }
 
 /*

@@ -45,18 +45,26 @@ wake_passenger(const DlockFlight *flight)
 	return wake_driver(waker);
 }
 
-/* Nobody waits for what is under way. */
+/*
+ * Nobody waits for what is under way.  If the second flight is still connecting, it is
+ * left to whoever has a call next: the main one carries the calls meanwhile, and a
+ * connection that is given up each time would never be there.
+ */
 static void
 drop_if_deserted(dlock_handle *handle, DlockFlight *flight)
 {
-	if (!flight->driven && flight->conn != NULL && dlock_flight_is_deserted(flight))
+	bool		connects = flight->nair == 0;
+
+	if (flight->driven || flight->conn == NULL || !dlock_flight_is_deserted(flight))
+		return;
+	if (!connects || !dlock_flight_is_second(handle, flight))
 	{
 		flight->nair = 0;
 		dlock_flight_drop_conn(handle, flight);
 	}
 }
 
-/* What nobody waits for is not opened, and not left half open. */
+/* What nobody waits for is not left half open. */
 void
 dlock_flight_drop_deserted(dlock_handle *handle)
 {

@@ -270,7 +270,11 @@ test_needs_driver(void)
 	ok(dlock_flight_needs_driver(handle, &handle->second), "it has a connection");
 	handle->main.nair = 0;
 	dlock_flight_drop_deserted(handle);
-	ok(handle->second.conn == NULL && handle->nspare == 0, "which is not opened for nobody");
+	ok(handle->second.conn != NULL, "which it keeps while it connects, for the next call");
+	take_off(&handle->second, &quick);
+	handle->second.air[0] = NULL;
+	dlock_flight_drop_deserted(handle);
+	ok(handle->second.conn == NULL && handle->nspare == 0, "but not if nobody waits for what is in the air");
 	handle->main.conn = dlock_pool_take(handle, false, 0);
 	handle->main.driven = true;
 	dlock_flight_drop_deserted(handle);
