@@ -143,14 +143,15 @@ show_grant(Show *show, const DlockStore *store, const DlockKey *key,
 	Datum		values[LOCK_COLUMNS];
 	bool		isnull[LOCK_COLUMNS] = {false};
 	int64		until;
+	bool		is_over = phase == DLOCK_PHASE_COOLING;
 	bool		hidden;
 
+	/* whose it was is not kept, so do not show it until the reaper comes either */
 	dlock_row_grant(store->heap, tuple, &grant);
-	hidden = !dlock_shown_may_see(show->sees_all, grant.role);
+	hidden = is_over || !dlock_shown_may_see(show->sees_all, grant.role);
 	state->asked = phase == DLOCK_PHASE_LIVE &&
 		dlock_queue_asked(key, state, &show->asking);
-	until = phase == DLOCK_PHASE_COOLING ?
-		dlock_fsm_busy_until(state) : grant.expires_at;
+	until = is_over ? dlock_fsm_busy_until(state) : grant.expires_at;
 
 	values[0] = PointerGetDatum(cstring_to_text_with_len(key->data, key->len));
 	values[1] = Int64GetDatum(grant.version);
@@ -164,7 +165,7 @@ show_grant(Show *show, const DlockStore *store, const DlockKey *key,
 	values[9] = time_datum(until);
 	values[10] = dlock_shown_interval(Max(until - show->now, 0));
 	values[11] = dlock_shown_interval(grant.ttl);
-	values[12] = pid_datum(grant.pid, &isnull[12]);
+	values[12] = pid_datum(is_over ? 0 : grant.pid, &isnull[12]);
 	values[13] = dlock_shown_slots(grant.slots, &isnull[13]);
 	values[14] = pid_datum(dlock_using_row(tuple), &isnull[14]);
 	show_requestor(show, state, &values[15], &isnull[15]);

@@ -340,7 +340,7 @@ check_options(CommandId id, Options *options)
 	if (takes_version(id) && options->version == 0 && options->owner == NULL)
 		usage_error("no version and no --owner given");
 	if (runs_command(id) && !options->observe && options->command == NULL)
-		usage_error("no command given");
+		usage_error("no command given after key \"%s\"", options->key);
 	if (options->observe && options->command != NULL)
 		usage_error("--observe runs no command");
 	check_kind(options);
