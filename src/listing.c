@@ -146,7 +146,7 @@ show_grant(Show *show, const DlockStore *store, const DlockKey *key,
 	bool		is_over = phase == DLOCK_PHASE_COOLING;
 	bool		hidden;
 
-	/* whose it was is not kept, so do not show it until the reaper comes either */
+	/* the reaper forgets whose it was, so it is not shown before either */
 	dlock_row_grant(store->heap, tuple, &grant);
 	hidden = is_over || !dlock_shown_may_see(show->sees_all, grant.role);
 	state->asked = phase == DLOCK_PHASE_LIVE &&

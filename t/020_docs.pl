@@ -515,8 +515,9 @@ sub check_memory
 	my ($backends, $tickets) = split /\|/, $node->safe_psql(
 		'postgres', q{
 		SELECT 1 + sum(setting::int) FILTER (WHERE name !~ 'dlock'), sum(setting::int) FILTER (WHERE name ~ 'dlock')
-		  FROM pg_settings WHERE name IN ('max_connections', 'autovacuum_max_workers', 'max_worker_processes',
-			'max_wal_senders', 'dlock.max_tickets')});
+		  FROM pg_settings WHERE name IN ('max_connections', 'max_worker_processes', 'max_wal_senders', 'dlock.max_tickets',
+			CASE WHEN current_setting('server_version_num')::int >= 180000
+				THEN 'autovacuum_worker_slots' ELSE 'autovacuum_max_workers' END)});
 	my %times = ('' => 1, 'possible backend' => $backends, 'of `dlock.max_tickets`' => $tickets);
 	my (%said, %there);
 
