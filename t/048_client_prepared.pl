@@ -83,6 +83,15 @@ is(cycles($b, 3), 'text text text', 'through a pooler nothing is prepared');
 
 my $psql = session($node);
 
+sub until_blocked
+{
+	my ($name, $count) = @_;
+
+	return $node->poll_query_until('postgres',
+		"SELECT count(*) = $count FROM pg_stat_activity WHERE application_name = '$name' AND wait_event_type = 'Lock' AND query LIKE '%dlock_acquire%'"
+	);
+}
+
 foreach my $case ([ 2, 1 ], [ 3, 1 ], [ 4, 2 ])
 {
 	my ($connections, $flights) = @$case;
@@ -92,14 +101,14 @@ foreach my $case ([ 2, 1 ], [ 3, 1 ], [ 4, 2 ])
 	is($c->ask('acquire', 'warm', ttl => 600000)->{status}, 'ok', 'connected');
 	ask($psql, 'BEGIN');
 	ask($psql, 'LOCK TABLE dlock.locks');
+	# the first flight carries one call, so that more are queued than it carries
+	is($c->ask('begin', 'first', ttl => 600000, timeout => 170000)->{bad}, 0, 'a call is sent');
+	is(until_blocked($name, 1), 1, 'and waits');
 	$c->send('flights', 'own', threads => 40, count => 1, ttl => 600000, timeout => 170000);
-	is( $node->poll_query_until(
-			'postgres',
-			"SELECT count(*) = $flights FROM pg_stat_activity WHERE application_name = '$name' AND wait_event_type = 'Lock' AND query LIKE '%dlock_acquire%'"),
-		1,
-		"with $connections connections: $flights under way");
+	is(until_blocked($name, $flights), 1, "with $connections connections: $flights under way");
 	ask($psql, 'COMMIT');
 	is($c->answer->{bad}, 0, 'each gets the answer to its own call');
+	is($c->ask('end', 'first')->{bad}, 0, 'so does the first');
 	is($c->ask('release', 'warm')->{status}, 'ok', 'released');
 	is($c->finish, '', 'nothing was printed');
 }
