@@ -83,6 +83,7 @@ is(cycles($b, 3), 'text text text', 'through a pooler nothing is prepared');
 
 my $psql = session($node);
 
+# Wait until so many acquires of it wait for the table.
 sub until_blocked
 {
 	my ($name, $count) = @_;
@@ -90,6 +91,15 @@ sub until_blocked
 	return $node->poll_query_until('postgres',
 		"SELECT count(*) = $count FROM pg_stat_activity WHERE application_name = '$name' AND wait_event_type = 'Lock' AND query LIKE '%dlock_acquire%'"
 	);
+}
+
+# How many of its sessions have acquired since then?
+sub acquirers
+{
+	my ($name, $offset) = @_;
+	my %pids = map { $_ => 1 } slurp_file($node->logfile, $offset) =~ /\[(\d+)\] \Q$name\E LOG:  execute \S+: SELECT public\.dlock_acquire/g;
+
+	return scalar keys %pids;
 }
 
 foreach my $case ([ 2, 1 ], [ 3, 1 ], [ 4, 2 ])
@@ -101,6 +111,7 @@ foreach my $case ([ 2, 1 ], [ 3, 1 ], [ 4, 2 ])
 	is($c->ask('acquire', 'warm', ttl => 600000)->{status}, 'ok', 'connected');
 	ask($psql, 'BEGIN');
 	ask($psql, 'LOCK TABLE dlock.locks');
+	my $offset = -s $node->logfile;
 	# the first flight carries one call, so that more are queued than it carries
 	is($c->ask('begin', 'first', ttl => 600000, timeout => 170000)->{bad}, 0, 'a call is sent');
 	is(until_blocked($name, 1), 1, 'and waits');
@@ -109,6 +120,7 @@ foreach my $case ([ 2, 1 ], [ 3, 1 ], [ 4, 2 ])
 	ask($psql, 'COMMIT');
 	is($c->answer->{bad}, 0, 'each gets the answer to its own call');
 	is($c->ask('end', 'first')->{bad}, 0, 'so does the first');
+	is(acquirers($name, $offset), $flights, "they went by $flights");
 	is($c->ask('release', 'warm')->{status}, 'ok', 'released');
 	is($c->finish, '', 'nothing was printed');
 }
