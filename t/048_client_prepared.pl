@@ -97,7 +97,7 @@ sub until_blocked
 sub acquirers
 {
 	my ($name, $offset) = @_;
-	my %pids = map { $_ => 1 } slurp_file($node->logfile, $offset) =~ /\[(\d+)\] \Q$name\E LOG:  execute \S+: SELECT public\.dlock_acquire/g;
+	my %pids = map { $_ => 1 } slurp_file($node->logfile, $offset) =~ /\[(\d+)\] \Q$name\E LOG:  execute [^\n]*\bdlock_acquire\b/g;
 
 	return scalar keys %pids;
 }
