@@ -11,6 +11,7 @@ use strict;
 use warnings FATAL => 'all';
 
 use Cwd qw(abs_path);
+use File::Basename qw(basename);
 use IPC::Run ();
 use POSIX ();
 use Test::More;
@@ -69,7 +70,7 @@ sub new_member
 		name => $name,
 		port => PostgreSQL::Test::Cluster::get_free_port(),
 		data => "$self->{base}/$name",
-		log => "$self->{log}/$self->{name}_$name.log",
+		log => "$self->{log}/" . basename($0, '.pl') . "_$self->{name}_$name.log",
 	};
 }
 

@@ -51,17 +51,31 @@ sub new
 		append_to_file($member->{conf}, JSON::PP->new->pretty->canonical->encode($self->conf($member, $etcd)));
 		$self->revive($name);
 		wait_until('a leads', sub { return ($self->leader // '') eq 'a' });
+		$self->create_user if $name eq 'a';
 	}
 	$self->until_ready('a');
 	$self->ask('a', 'CREATE EXTENSION dlock');
 	return $self;
 }
 
+# Patroni has a role of its own, and its commits wait for nobody (docs/failover.md).  The
+# test has another.
+sub create_user
+{
+	my ($self) = @_;
+
+	$self->answer($self->multi_conninfo([ $self->member('a')->{port} ], user => 'patroni'), qq{
+		SET synchronous_commit = local;
+		ALTER ROLE patroni SET synchronous_commit = local;
+		CREATE ROLE "$self->{user}" SUPERUSER LOGIN});
+	return;
+}
+
 # JSON is YAML.
 sub conf
 {
 	my ($self, $member, $etcd) = @_;
-	my $user = { username => $self->{user} };
+	my $user = { username => 'patroni' };
 	my $dynamic = {
 		synchronous_mode => JSON::PP::true,
 		postgresql => {
