@@ -51,5 +51,7 @@ shared_memory() {
 	keep fact max_connections "$(sql -c 'SHOW max_connections')"
 	# PostgreSQL's MaxBackends
 	keep fact max_backends "$(sql -c "SELECT 1 + sum(setting::int) FROM pg_settings WHERE name IN
-		('max_connections', 'autovacuum_max_workers', 'max_worker_processes', 'max_wal_senders')")"
+		('max_connections', 'max_worker_processes', 'max_wal_senders',
+		CASE WHEN current_setting('server_version_num')::int >= 180000
+			THEN 'autovacuum_worker_slots' ELSE 'autovacuum_max_workers' END)")"
 }

@@ -114,10 +114,10 @@
 #define DLOCK_PARTIES 16
 
 /*
- * A second flight beside the first: how many calls must wait for it at least, unless they
- * are quick, how long quick ones are left to it, how long it is not
- * tried again if it could not connect, and how often its driver looks whether it has
- * been answered while it connects
+ * A second flight beside the first: how many calls must wait for it at least, unless
+ * they are quick; how long quick ones are left to it; how long it is not tried again if
+ * it could not connect; and how often its driver looks whether it has been answered while
+ * it connects
  */
 #define DLOCK_SECOND_LEAST 16
 #define DLOCK_HOLD_MS 20

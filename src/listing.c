@@ -146,8 +146,8 @@ show_grant(Show *show, const DlockStore *store, const DlockKey *key,
 	bool		is_over = phase == DLOCK_PHASE_COOLING;
 	bool		hidden;
 
-	/* the reaper forgets whose it was, so it is not shown before either */
 	dlock_row_grant(store->heap, tuple, &grant);
+	/* the reaper forgets whose it was, so it is not shown before either */
 	hidden = is_over || !dlock_shown_may_see(show->sees_all, grant.role);
 	state->asked = phase == DLOCK_PHASE_LIVE &&
 		dlock_queue_asked(key, state, &show->asking);

@@ -93,7 +93,8 @@ dlock_is([ 'release', 'b', '--owner=me' ], 0, qr/^released$/, $none, 'release by
 	cmp_ok($info->{requestor}{left}, '>', 3000, 'info: for how long');
 	like((dlock('info', 'p'))[1], qr/^requested by .*priority 5/m, 'info for people');
 
-	dlock_is([ 'acquire', 'p', '--priority=4', '--wait=50ms' ], 75, $none, qr/lock "p" is busy/, 'a lower one only queues');
+	# long enough to listen: without the event, libdlock takes it for a holder that did not yield
+	dlock_is([ 'acquire', 'p', '--priority=4', '--wait=2s' ], 75, $none, qr/lock "p" is busy/, 'a lower one only queues');
 	dlock('release', 'p', $low);
 	my ($end, $out) = end_dlock($high);
 	is($end, 0, 'the one that waited has it');
