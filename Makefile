@@ -5,86 +5,65 @@ EXTVERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" dlock.control
 
 MODULE_big = dlock
 OBJS = \
-	src/all.o \
-	src/announce.o \
-	src/args.o \
-	src/await.o \
-	src/census.o \
-	src/circle.o \
 	src/clock.o \
-	src/contended.o \
 	src/database.o \
-	src/deadlock.o \
-	src/desk.o \
 	src/dlock.o \
-	src/drafts.o \
-	src/due.o \
-	src/ends.o \
-	src/events.o \
-	src/find.o \
-	src/found.o \
-	src/fsm.o \
-	src/funcs.o \
-	src/grant.o \
-	src/granter.o \
-	src/graph.o \
 	src/guc.o \
-	src/health.o \
-	src/hint.o \
-	src/indexes.o \
-	src/key.o \
-	src/keytext.o \
-	src/known.o \
-	src/launcher.o \
-	src/listing.o \
-	src/lock.o \
-	src/lwlocks.o \
-	src/outlook.o \
-	src/owners.o \
-	src/pins.o \
-	src/places.o \
-	src/policy.o \
-	src/policy_funcs.o \
-	src/queue.o \
-	src/quota.o \
-	src/range.o \
-	src/ready.o \
-	src/reaper.o \
-	src/record.o \
-	src/role.o \
-	src/row.o \
-	src/scan.o \
-	src/serve.o \
-	src/session.o \
-	src/session_end.o \
-	src/shard.o \
-	src/shard_funcs.o \
+	src/journal.o \
 	src/shmem.o \
-	src/shown.o \
-	src/standby.o \
-	src/stats.o \
-	src/stats_funcs.o \
-	src/store.o \
-	src/subscriber.o \
-	src/tally.o \
-	src/ticket.o \
-	src/ticket_funcs.o \
-	src/ticket_room.o \
-	src/trigger.o \
-	src/using.o \
-	src/version.o \
-	src/views.o \
-	src/wait.o \
-	src/waiter.o \
-	src/waitlog.o \
 	src/worker.o \
-	src/write.o \
-	src/xact.o
+	src/fence/fence_trigger.o \
+	src/fence/key_text.o \
+	src/fence/statement_role.o \
+	src/functions/arguments.o \
+	src/functions/functions.o \
+	src/functions/listing.o \
+	src/health/direct_writes.o \
+	src/health/health.o \
+	src/health/standby.o \
+	src/lock/acquire.o \
+	src/lock/events.o \
+	src/lock/grant.o \
+	src/lock/grant_end.o \
+	src/lock/lock.o \
+	src/lock/session.o \
+	src/lock/watch.o \
+	src/lock/xact.o \
+	src/policy/policy.o \
+	src/policy/policy_functions.o \
+	src/queue/backend_wait.o \
+	src/queue/deadlock.o \
+	src/queue/queue.o \
+	src/queue/ready_list.o \
+	src/queue/wait_log.o \
+	src/queue/wait_report.o \
+	src/rows/find.o \
+	src/rows/place_count.o \
+	src/rows/places.o \
+	src/rows/row.o \
+	src/rows/row_hint.o \
+	src/rows/scan.o \
+	src/rows/table.o \
+	src/rows/version.o \
+	src/rows/write.o \
+	src/rules/lock_rules.o \
+	src/shard/shard.o \
+	src/shard/shard_functions.o \
+	src/stats/contended_keys.o \
+	src/stats/stats.o \
+	src/stats/stats_functions.o \
+	src/tickets/granter.o \
+	src/tickets/ticket_grant.o \
+	src/tickets/ticket.o \
+	src/tickets/ticket_functions.o \
+	src/tickets/ticket_memory.o \
+	src/workers/launcher.o \
+	src/workers/reaper.o
 PGFILEDESC = "dlock - TTL locks in plain SQL"
 
 DATA = $(wildcard sql/dlock--*.sql)
 
-PG_CPPFLAGS = -DDLOCK_VERSION='"$(EXTVERSION)"'
+PG_CPPFLAGS = -I$(srcdir)/src -DDLOCK_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
 # PostgreSQL 15 exports every symbol of a library, so that each call from one file
@@ -94,40 +73,37 @@ PG_CFLAGS += -fno-semantic-interposition
 SHLIB_LINK += -Wl,-Bsymbolic
 endif
 
-REGRESS = install acquire slots acquire_all endings expiry errors xact fence keytext cascade roles many hints known census health rows table shard tickets
-ISOLATION = try kinds late wait fenced_takeover snapshot reindex held_snapshot events recreate
+REGRESS = install acquire slots acquire_all endings expiry errors transactions fence row_keys cascade roles many wrong_hints no_head room health rows table shard tickets
+ISOLATION = try late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 
-EXTRA_CLEAN = test/fsm_test test/fsm_test.o test/fsm_rows_test test/fsm_rows_test.o \
-	test/fsm_table test/fsm_table.o
+# "make installcheck" looks for these beside sql/ and expected/ otherwise
+ISOLATION_OPTS = --inputdir=$(srcdir)/test
+PROVE_TESTS = test/t/*/*.pl
+
+UNIT = test/unit/lock_rules_test test/unit/lock_rules_rows_test
+EXTRA_CLEAN = $(UNIT) $(UNIT:=.o) test/unit/lock_rules_table test/unit/lock_rules_table.o
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
 # PGXS does not know which headers an object was made of
-$(OBJS): $(wildcard src/*.h)
+$(OBJS): $(wildcard src/*.h src/*/*.h)
 
-# the rules of src/fsm.c, tested without a server
-unit: test/fsm_test test/fsm_rows_test
-	./test/fsm_test
-	./test/fsm_rows_test
+# the rules of src/rules, tested without a server
+unit: $(UNIT)
+	./test/unit/lock_rules_test
+	./test/unit/lock_rules_rows_test
 
-test/fsm_test: test/fsm_test.o src/fsm.o
+$(UNIT) test/unit/lock_rules_table: %: %.o src/rules/lock_rules.o
 	$(CC) $(CFLAGS) $^ $(LDFLAGS) -o $@
 
-test/fsm_rows_test: test/fsm_rows_test.o src/fsm.o
-	$(CC) $(CFLAGS) $^ $(LDFLAGS) -o $@
+$(UNIT:=.o) test/unit/lock_rules_table.o src/rules/lock_rules.o: $(wildcard src/rules/*.h)
 
-test/fsm_table: test/fsm_table.o src/fsm.o
-	$(CC) $(CFLAGS) $^ $(LDFLAGS) -o $@
-
-test/fsm_test.o test/fsm_rows_test.o test/fsm_table.o src/fsm.o: \
-	src/fsm.h src/key.h src/state.h
-
-# libdlock, which needs libpq alone; its own Makefile has more
+# libdlock and the command line, which need libpq alone
 client:
-	$(MAKE) -C client
+	$(MAKE) -C client/c
 
 # the archive for PGXN, of what is committed
 DISTNAME = dlock-$(shell sed -n 's/^   "version": "\(.*\)",/\1/p' META.json)

@@ -11,7 +11,7 @@ use strict;
 use warnings FATAL => 'all';
 
 use FindBin;
-use lib "$FindBin::RealBin/../t/lib";
+use lib "$FindBin::RealBin/../test/lib";
 
 use POSIX ();
 use PostgreSQL::Test::Cluster;

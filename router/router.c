@@ -34,7 +34,7 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
-#include "shard_of.h"
+#include "shard/shard_of.h"
 
 PG_MODULE_MAGIC;
 

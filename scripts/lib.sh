@@ -16,6 +16,61 @@ die() {
 	exit 1
 }
 
+# "--pg 17", as the first option of every script, chooses a PostgreSQL of the
+# distribution.
+if [ "${1:-}" = --pg ]; then
+	[[ ${2:-} =~ ^[1-9][0-9]$ ]] || die "--pg takes a major version of PostgreSQL, such as 17"
+	export DLOCK_PG=$2
+	unset PG_CONFIG
+	shift 2
+fi
+
+# The major versions that dlock supports, in ascending order.
+supported_majors() {
+	grep -x '[0-9]*' "$root/debian/pgversions"
+}
+
+# Those of them that are installed with a server and its development files.
+installed_majors() {
+	local major
+
+	for major in $(supported_majors); do
+		if [ -x "/usr/lib/postgresql/$major/bin/postgres" ] &&
+			[ -e "/usr/lib/postgresql/$major/lib/pgxs/src/makefiles/pgxs.mk" ]; then
+			echo "$major"
+		fi
+	done
+}
+
+# The major version of the PostgreSQL of the distribution that we use: the one of
+# --pg, else the newest that is installed with its development files, else the
+# one that the package "postgresql" depends on.  Nothing if apt knows no such
+# package.
+distribution_major() {
+	local major=${DLOCK_PG:-}
+
+	[ -n "$major" ] || major=$(installed_majors | tail -n 1)
+	[ -n "$major" ] ||
+		major=$(apt-cache depends postgresql 2>/dev/null | sed -n 's/^ *Depends: postgresql-\([0-9]*\)$/\1/p' | head -n 1)
+	[ -z "$major" ] || supported_majors | grep -qx "$major" ||
+		die "dlock needs PostgreSQL $(supported_majors | head -n 1) to $(supported_majors | tail -n 1), not $major; choose one with --pg or PG_CONFIG"
+	echo "$major"
+}
+
+# The pg_config of the PostgreSQL that we use.  PG_CONFIG names one that need not
+# be the distribution's.
+find_pg_config() {
+	local major
+
+	if [ -n "${PG_CONFIG:-}" ]; then
+		echo "$PG_CONFIG"
+	else
+		major=$(distribution_major) || exit
+		[ -n "$major" ] || die "no PostgreSQL is installed with its development files; set PG_CONFIG"
+		echo "/usr/lib/postgresql/$major/bin/pg_config"
+	fi
+}
+
 # In the background, so that a signal need not wait for the command.
 as_user() {
 	local command=(env --default-signal=INT --default-signal=QUIT "$@")
@@ -34,8 +89,12 @@ make_work() {
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
 
+	# make cannot work in a folder with a space in its name, and the path of a
+	# socket must be short
+	[[ ${TMPDIR:-} =~ ^/[A-Za-z0-9/._+-]{1,50}$ ]] || TMPDIR=/tmp
+
 	# the physical path, as in /proc
-	work=$(mktemp -d "${TMPDIR:-/tmp}/dlock.XXXXXX")
+	work=$(mktemp -d "$TMPDIR/dlock.XXXXXX")
 	work=$(cd "$work" && pwd -P)
 	mkdir "$work/log" "$work/tmp" "$work/home"
 	give "$work"
@@ -47,7 +106,8 @@ make_work() {
 			PG* | MAKE* | MFLAGS | PERL5* | PROVE* | HARNESS_* | LC_* | LANGUAGE) unset "$name" ;;
 		esac
 	done
-	export TMPDIR=$work/tmp HOME=$work/home LC_ALL=C.UTF-8
+	# PostgreSQL's TAP library deletes LC_ALL
+	export TMPDIR=$work/tmp HOME=$work/home LC_ALL=C.UTF-8 LANG=C.UTF-8
 	cd "$work" || exit
 	as_user test -w "$work/log" ||
 		die "user postgres cannot reach $work; set TMPDIR to a folder that it can"
@@ -109,7 +169,7 @@ leave() {
 # A copy of the tree without what was built in it.
 copy_tree() {
 	mkdir "$1"
-	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' --exclude=./client/cli/dlock --exclude=./torture/check --exclude=./torture/client --exclude=./torture/routed --exclude=./torture/links --exclude=libdlock.a --exclude='libdlock.so*' \
+	tar -C "$root" -cf - --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' --exclude=./client/cli/dlock --exclude=./test/torture/check --exclude=./test/torture/client --exclude=./test/torture/routed --exclude=./test/torture/links --exclude=libdlock.a --exclude='libdlock.so*' \
 		--exclude=./results --exclude=./output_iso --exclude=./tmp_check \
 		--exclude=./tmp_check_iso --exclude=./log --exclude=./build --exclude='./dlock-*.zip' . |
 		tar -C "$1" -xf - --no-same-owner
@@ -119,10 +179,10 @@ copy_tree() {
 # PostgreSQL finds its files relative to its programs, so a copy of the programs
 # with links to the rest is a separate installation.
 copy_postgres() {
-	local from=${PG_CONFIG:-/usr/lib/postgresql/15/bin/pg_config}
-	local prefix dir file
+	local from prefix dir file
 
-	[ -x "$from" ] || die "there is no $from"
+	from=$(find_pg_config) || exit
+	"$from" --version >/dev/null || die "there is no pg_config at $from"
 	prefix=$("$from" --bindir)
 	for dir in $("$from" --sharedir --pkglibdir --includedir-server); do
 		while [ "${dir#"$prefix"/}" = "$dir" ]; do
@@ -176,14 +236,15 @@ tap() {
 
 # pg_regress <tree> regress|isolation <folder for output> <option or test...>
 pg_regress() {
-	local program=regress/pg_regress config=("--temp-config=$1/test/regress.conf")
+	local program=regress/pg_regress input=$1 config=("--temp-config=$1/test/regress.conf")
 
 	if [ "$2" = isolation ]; then
 		program=isolation/pg_isolation_regress
+		input=$1/test
 		config+=("--temp-config=$1/test/isolation.conf")
 	fi
 	as_user "$pgxs/src/test/$program" --temp-instance="$work/$2" "${config[@]}" --bindir="$bindir" \
-		--inputdir="$1" --outputdir="$3" --no-locale --encoding=UTF8 "${@:4}"
+		--inputdir="$input" --outputdir="$3" --no-locale --encoding=UTF8 "${@:4}"
 }
 
 # start_server [NAME]: several servers have names
@@ -244,4 +305,29 @@ show_cluster_tour() {
 # What a new user sees first.
 show_tour() {
 	input=$1/scripts/tour.sql as_user "$bindir/psql" -X -q -h "$work/sock" -U postgres -d postgres 2>&1
+}
+
+# Clean Debians, which mmdebstrap makes for scripts/package and scripts/versions.
+# All is in namespaces, so that nothing stays mounted or running.
+namespaces=(unshare --mount --pid --fork --kill-child --propagation private --mount-proc)
+
+# Why there can be none on this machine; nothing if there can.
+why_no_debian() {
+	if [ "$(id -u)" != 0 ]; then
+		echo "needs root"
+	elif ! grep -q '^ID=debian' /etc/os-release; then
+		echo "needs a machine with Debian"
+	elif ! unshare --mount --pid --fork --mount-proc true 2>/dev/null; then
+		echo "needs namespaces, which this machine does not allow"
+	fi
+}
+
+# in_debian <folder> <command...>: runs the command for that clean Debian, with
+# /proc and /dev in it.  When it ends, so does everything that it started.
+in_debian() {
+	# shellcheck disable=SC2016	# for the shell inside
+	env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root DEBIAN_FRONTEND=noninteractive \
+		"DLOCK_WORK=$work" "${namespaces[@]}" bash -c '
+			mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec "$@"' "$@" </dev/null &
+	wait "$!"
 }

@@ -32,7 +32,7 @@ BEGIN
 END
 $$;
 
--- src/row.c depends on these columns and their order: first those of fixed
+-- src/rows/row.c depends on these columns and their order: first those of fixed
 -- width, which are never null, then the key, then the others.
 CREATE TABLE dlock.locks (
 	run bigint NOT NULL,
@@ -297,7 +297,7 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION dlock_list IS
 	'the rows of dlock_locks of keys that begin with a prefix, in the order of their keys, read by the index';
 
--- A request that waits without a connection: src/ticket.c, src/granter.c.
+-- A request that waits without a connection: src/tickets/ticket.c, src/tickets/granter.c.
 CREATE FUNCTION dlock_enqueue(
 	key text,
 	owner text,
@@ -364,7 +364,7 @@ LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_health IS
 	'report whether the grants of this server would survive a failover: the verdict, then the checks behind it';
 
--- What is counted: src/stats.c, src/contended.c.
+-- What is counted: src/stats/stats.c, src/stats/contended_keys.c.
 CREATE FUNCTION dlock_stats_shown(
 	OUT grants bigint,
 	OUT renewals bigint,
@@ -429,7 +429,7 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION dlock_stats_reset() FROM PUBLIC;
 COMMENT ON FUNCTION dlock_stats_reset IS 'set the statistics of this database to zero';
 
--- What a role may do with keys of a prefix: src/policy.c, which depends on the
+-- What a role may do with keys of a prefix: src/policy/policy.c, which depends on the
 -- columns and their order. Role 0 is everybody.
 CREATE TABLE dlock.policies (
 	prefix text COLLATE "C" NOT NULL,
@@ -495,7 +495,7 @@ COMMENT ON VIEW dlock_policies IS
 	'what roles may do with keys of a prefix; role null means every role';
 GRANT SELECT ON dlock_policies TO PUBLIC;
 
--- Which shards of keys this database serves: src/shard.c, which depends on the
+-- Which shards of keys this database serves: src/shard/shard.c, which depends on the
 -- column. No row means all.
 CREATE TABLE dlock.served (
 	shards int4multirange NOT NULL

@@ -1,4 +1,4 @@
--- Tickets: arguments, and what the functions return.  t/120_tickets.pl has the rest.
+-- Tickets: arguments, and what the functions return.  test/t/tickets/301_tickets.pl has the rest.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;

@@ -6,7 +6,7 @@
  * A slot for each database that uses dlock: when its reaper is wanted, and what
  * the launcher and the reaper have to remember.  If all slots are taken, the reaper
  * does not visit the database, all keys of it count as marked (places.c), and
- * nothing is known of any (known.c, owners.c, census.c).
+ * nothing is known of any (place_count.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -18,7 +18,7 @@
 
 #include "clock.h"
 #include "database.h"
-#include "lwlocks.h"
+#include "shmem.h"
 
 typedef struct DlockDatabases
 {

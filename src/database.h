@@ -27,7 +27,7 @@ typedef struct DlockProgress
 {
 	int64		next_visit;		/* lease time; no visit before that */
 	int64		not_before;		/* lease time; no pass before that */
-	BlockNumber next_block;		/* where the next pass goes on */
+	BlockNumber next_block;		/* where the next pass continues */
 	Oid			file;			/* ... in this file of the table */
 	int64		next_due;		/* when a row seen so far falls due */
 	bool		ended;			/* the visit came to its end */
@@ -68,7 +68,7 @@ typedef struct DlockDatabase
 
 	/*
 	 * database.c: a number that no database has had before, whenever rows may
-	 * be there that nobody has counted; census.c reads it
+	 * be there that nobody has counted; place_count.c reads it
 	 */
 	pg_atomic_uint64 epoch;
 

@@ -13,16 +13,19 @@
 #include "miscadmin.h"
 
 #include "compat.h"
+#include "fence/statement_role.h"
 #include "guc.h"
-#include "launcher.h"
-#include "policy.h"
-#include "role.h"
-#include "session_end.h"
-#include "shard.h"
+#include "health/direct_writes.h"
+#include "lock/grant_end.h"
+#include "lock/session.h"
+#include "lock/xact.h"
+#include "policy/policy.h"
+#include "rows/place_count.h"
+#include "rows/table.h"
+#include "shard/shard.h"
 #include "shmem.h"
-#include "store.h"
-#include "subscriber.h"
-#include "xact.h"
+#include "tickets/ticket.h"
+#include "workers/workers.h"
 
 DLOCK_MODULE_MAGIC;
 
@@ -32,7 +35,8 @@ void
 _PG_init(void)
 {
 	dlock_guc_init();
-	dlock_store_init();
+	dlock_table_init();
+	dlock_place_count_init();
 	dlock_xact_init();
 	dlock_shard_init();
 	dlock_policy_init();
@@ -42,9 +46,11 @@ _PG_init(void)
 		return;
 
 	dlock_shmem_init();
-	dlock_role_init();
-	dlock_session_end_init();
-	dlock_subscriber_init();
+	dlock_statement_role_init();
+	dlock_grant_end_init();
+	dlock_session_init();
+	dlock_ticket_init();
+	dlock_direct_writes_init();
 
 	/*
 	 * A server that pg_upgrade has started must not change: pg_upgrade has

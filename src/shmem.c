@@ -1,10 +1,22 @@
 /*-------------------------------------------------------------------------
  *
  * shmem.c
- *	  Asks for the shared memory and the LWLocks of all modules.
+ *	  The shared memory and the LWLocks of all modules.
  *
  * Each module keeps its own piece of shared memory to itself.  Nothing in it has
  * to outlive a crash: after one all of it is empty, and the table decides.
+ *
+ * There is one LWLock for the array of databases (database.c), one that makes
+ * deadlock checks run one at a time (deadlock.c), one for the tickets (src/tickets),
+ * one for the statistics (stats.c), and one for the room under policies (policy.c).
+ * A fixed number of partition locks protect the addition of index entries (write.c,
+ * find.c) and the number of places of keys, and there is a lock for each bucket of
+ * the queue (queue.c) and for each set of contended keys (contended_keys.c).  Keys
+ * are spread over partitions, buckets and sets by their hash.
+ *
+ * No two kinds are held together, with two exceptions: the deadlock lock comes
+ * before the bucket locks and before those of PostgreSQL's lock manager, and the
+ * lock of the tickets comes after a bucket lock.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,26 +26,55 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 
-#include "census.h"
 #include "clock.h"
-#include "contended.h"
 #include "database.h"
-#include "desk.h"
-#include "hint.h"
-#include "lwlocks.h"
-#include "owners.h"
-#include "places.h"
-#include "queue.h"
-#include "quota.h"
+#include "health/standby.h"
+#include "policy/policy.h"
+#include "queue/backend_wait.h"
+#include "queue/queue.h"
+#include "rows/place_count.h"
+#include "rows/places.h"
+#include "rows/row_hint.h"
 #include "shmem.h"
-#include "standby.h"
-#include "stats.h"
-#include "ticket_room.h"
-#include "wait.h"
+#include "stats/stats.h"
+#include "tickets/ticket_memory.h"
 
 static shmem_request_hook_type prev_shmem_request = NULL;
 static shmem_startup_hook_type prev_shmem_startup = NULL;
 static bool attached = false;
+
+/* The pieces of shared memory: each is a module's own. */
+static const struct
+{
+	Size		(*size) (void);
+	void		(*init) (void);
+}			pieces[] = {
+	{dlock_clock_shmem_size, dlock_clock_shmem_init},
+	{dlock_row_hint_shmem_size, dlock_row_hint_shmem_init},
+	{dlock_database_shmem_size, dlock_database_shmem_init},
+	{dlock_places_shmem_size, dlock_places_shmem_init},
+	{dlock_place_count_shmem_size, dlock_place_count_shmem_init},
+	{dlock_queue_shmem_size, dlock_queue_shmem_init},
+	{dlock_backend_wait_shmem_size, dlock_backend_wait_shmem_init},
+	{dlock_ticket_memory_shmem_size, dlock_ticket_memory_shmem_init},
+	{dlock_stats_shmem_size, dlock_stats_shmem_init},
+	{dlock_contended_keys_shmem_size, dlock_contended_keys_shmem_init},
+	{dlock_policy_shmem_size, dlock_policy_shmem_init},
+	{dlock_standby_shmem_size, dlock_standby_shmem_init}
+};
+
+#define TRANCHE				"dlock"
+#define DATABASE			0
+#define DEADLOCK			1
+#define FIRST_PARTITION		2
+#define FIRST_BUCKET		(FIRST_PARTITION + DLOCK_PARTITIONS)
+#define STATS				(FIRST_BUCKET + DLOCK_BUCKETS)
+#define QUOTA				(STATS + 1)
+#define TICKETS				(QUOTA + 1)
+#define FIRST_CONTENDED		(TICKETS + 1)
+#define NLOCKS				(FIRST_CONTENDED + DLOCK_CONTENDED_SETS)
+
+static LWLockPadded *locks = NULL;
 
 static void
 request(void)
@@ -41,21 +82,9 @@ request(void)
 	if (prev_shmem_request)
 		prev_shmem_request();
 
-	RequestAddinShmemSpace(MAXALIGN(dlock_clock_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_hint_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_database_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_places_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_owners_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_census_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_queue_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_wait_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_desk_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_ticket_room_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_stats_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_contended_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_quota_shmem_size()));
-	RequestAddinShmemSpace(MAXALIGN(dlock_standby_shmem_size()));
-	dlock_lwlocks_request();
+	for (int i = 0; i < lengthof(pieces); i++)
+		RequestAddinShmemSpace(MAXALIGN(pieces[i].size()));
+	RequestNamedLWLockTranche(TRANCHE, NLOCKS);
 }
 
 static void
@@ -65,21 +94,9 @@ startup(void)
 		prev_shmem_startup();
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	dlock_lwlocks_init();
-	dlock_clock_shmem_init();
-	dlock_hint_shmem_init();
-	dlock_database_shmem_init();
-	dlock_places_shmem_init();
-	dlock_owners_shmem_init();
-	dlock_census_shmem_init();
-	dlock_queue_shmem_init();
-	dlock_wait_shmem_init();
-	dlock_desk_shmem_init();
-	dlock_ticket_room_shmem_init();
-	dlock_stats_shmem_init();
-	dlock_contended_shmem_init();
-	dlock_quota_shmem_init();
-	dlock_standby_shmem_init();
+	locks = GetNamedLWLockTranche(TRANCHE);
+	for (int i = 0; i < lengthof(pieces); i++)
+		pieces[i].init();
 	LWLockRelease(AddinShmemInitLock);
 	attached = true;
 }
@@ -109,4 +126,56 @@ dlock_shmem_require(void)
 				 errmsg("dlock must be loaded via \"shared_preload_libraries\""),
 				 errhint("Add the line shared_preload_libraries = 'dlock' to postgresql.conf "
 						 "(or add dlock to the list that is there) and restart the server.")));
+}
+
+/*
+ * The LWLocks
+ */
+
+LWLock *
+dlock_lwlock_database(void)
+{
+	return &locks[DATABASE].lock;
+}
+
+LWLock *
+dlock_lwlock_deadlock(void)
+{
+	return &locks[DEADLOCK].lock;
+}
+
+LWLock *
+dlock_lwlock_partition(uint64 hash)
+{
+	return &locks[FIRST_PARTITION + dlock_lwlock_partition_number(hash)].lock;
+}
+
+LWLock *
+dlock_lwlock_bucket(int bucket)
+{
+	return &locks[FIRST_BUCKET + bucket].lock;
+}
+
+LWLock *
+dlock_lwlock_stats(void)
+{
+	return &locks[STATS].lock;
+}
+
+LWLock *
+dlock_lwlock_quota(void)
+{
+	return &locks[QUOTA].lock;
+}
+
+LWLock *
+dlock_lwlock_tickets(void)
+{
+	return &locks[TICKETS].lock;
+}
+
+LWLock *
+dlock_lwlock_contended(int set)
+{
+	return &locks[FIRST_CONTENDED + set].lock;
 }

@@ -3,6 +3,10 @@
  */
 #define PG_VERSION_NUM 150000
 
+#define UINT64_FORMAT "%lu"
+#define INT64_FORMAT "%ld"
+#define INTERVAL_NOT_FINITE(i)	((i)->month == INT32_MAX)
+
 #define LOG		15
 #define ERROR	21
 
@@ -14,11 +18,11 @@
 
 /* loops that look like calls */
 #define dlist_foreach(iter, head) \
-	for ((iter).cur = (head)->head.next; (iter).cur != &(head)->head; \
-		 (iter).cur = (iter).cur->next)
-#define dlist_reverse_foreach(iter, head) \
-	for ((iter).cur = (head)->head.prev; (iter).cur != &(head)->head; \
-		 (iter).cur = (iter).cur->prev)
+	for (memset(&(iter), 0, sizeof(iter)); dlist_step(&(iter), head);)
+#define dlist_reverse_foreach(iter, head)	dlist_foreach(iter, head)
+#define dlist_foreach_modify(iter, head)	dlist_foreach(iter, head)
+#define slist_foreach(iter, head)	dlist_foreach(iter, head)
+#define slist_foreach_modify(iter, head)	dlist_foreach(iter, head)
 #define foreach(cell, list) \
 	for ((cell) = list_head(list); (cell) != NULL; (cell) = lnext(list, cell))
 

@@ -105,6 +105,7 @@ extern const char *current_command;
 /* output.c */
 extern void fill_standard_files(void);
 extern bool finish_output(Text *out);
+extern bool finish_line(Text *line);
 extern bool output_unread(void);
 extern int	close_output(int code);
 extern int	terminal_width(void);
@@ -132,47 +133,6 @@ extern int	give_up(dlock_handle *handle, dlock_status status,
 extern const char *default_owner(void);
 extern void fill_lock_options(const Options *options, dlock_options *out);
 
-/* hold.c: the locks of one command */
-typedef enum
-{
-	HOLD_ACQUIRE,
-	HOLD_CAMPAIGN,
-	HOLD_NESTED					/* what we run under is ours already */
-} HoldMode;
-
-typedef struct
-{
-	const char **keys;
-	dlock_lock **locks;			/* in the same order */
-	bool	   *borrowed;		/* of the dlock exec around us */
-	int			count;
-} Hold;
-
-extern void hold_init(Hold *hold, const Options *options);
-extern dlock_status hold_acquire(Hold *hold, dlock_handle *handle,
-								 const Options *options,
-								 const dlock_options *lock_options,
-								 HoldMode mode, dlock_error *err, int *signo);
-extern int64_t hold_left(const Hold *hold);
-extern int64_t hold_ttl(const Hold *hold);
-extern const dlock_lock *hold_lost(const Hold *hold);
-extern dlock_status hold_release(Hold *hold, int64_t timeout, dlock_error *err);
-extern void hold_free(Hold *hold);
-extern const char *hold_name(const Hold *hold);
-
-/* holders.c */
-extern void report_holders(dlock_handle *handle, dlock_status status,
-						   const char *const *keys, int count);
-extern int	report_denied(dlock_handle *handle, dlock_status status,
-						  const dlock_error *err, const Hold *hold,
-						  const Options *options);
-extern void report_lost(dlock_handle *handle, const Options *options);
-
-/* inherit.c: the locks that we run under, as the environment says */
-extern int64_t inherited_version(const char *key, const char **owner);	/* 0: none */
-extern char **make_variables(const Hold *hold);
-extern void free_variables(char **variables);
-
 /* the commands */
 extern int	run_exec(const Options *options);
 extern int	run_elect(const Options *options);
@@ -188,72 +148,5 @@ extern int	run_top(const Options *options);
 extern int	run_stats(const Options *options);
 extern int	run_health(const Options *options);
 extern int	run_shard(const Options *options);
-
-/*
- * list.c and entry.c: keys with their grants and queues, as ls, info and top
- * show them
- */
-typedef struct
-{
-	const char *key;
-	const dlock_info *grants;	/* the oldest first; then what is pending */
-	size_t		grant_count;	/* 0: free */
-	int			waiting;
-	int			watching;
-	int64_t		longest_wait;
-
-	/* top: how contended it has been lately; all zero elsewhere */
-	int64_t		busy;
-	int64_t		waits;
-	int64_t		wait_time;
-} Entry;
-
-typedef struct
-{
-	dlock_info *infos;
-	size_t		info_count;
-	dlock_waiter *waiters;
-	size_t		waiter_count;
-	Entry	   *entries;
-	size_t		count;
-	size_t		size;			/* of the array */
-	bool		more;			/* there may be keys that were not asked for */
-} List;
-
-extern dlock_status list_get(dlock_handle *handle, const Options *options,
-							 int64_t max_keys, List *list, dlock_error *err);
-extern dlock_status list_get_hot(dlock_handle *handle, const char *glob,
-								 int64_t max_keys, int64_t timeout, List *list,
-								 dlock_error *err);
-extern dlock_status list_get_one(dlock_handle *handle, const char *key,
-								 List *list, dlock_error *err);
-extern Entry *list_find(const List *list, const char *key);
-extern Entry *list_add(List *list, const char *key);
-extern void list_by_key(List *list);
-extern bool matches_pattern(const char *key, const char *glob);
-extern const dlock_info *shown_grant(const Entry *entry);
-extern bool is_cooling(const dlock_info *info);
-extern bool is_pending(const dlock_info *info);
-extern const char *shown_text(const char *text, int hidden);
-extern size_t holder_count(const Entry *entry);
-extern const char *entry_state(const Entry *entry);
-extern const char *entry_role(const Entry *entry);
-extern const char *entry_owner(const Entry *entry);
-extern const char *entry_value(const Entry *entry);
-extern int64_t entry_remaining(const Entry *entry);
-extern int64_t entry_held_for(const Entry *entry);
-extern Colour state_colour(const char *state);
-extern Colour entry_colour(const Entry *entry);
-extern void text_holders(Text *to, const Entry *entry);
-extern void text_slots(Text *to, int32_t slots);
-extern void list_sort(List *list, const char *by);
-extern void list_free(List *list);
-extern const char *duration_string(int64_t ms, Text *buffer);
-extern void json_entry(Text *json, const char *name, const Entry *entry);
-extern void json_grant(Text *json, const dlock_info *info);
-extern void json_waiter(Text *json, const dlock_waiter *waiter);
-extern void json_time(Text *json, const char *name, int64_t unix_ms);
-extern int64_t unix_now_ms(void);
-extern void text_time(Text *text, int64_t unix_ms);
 
 #endif							/* DLOCK_CLI_H */

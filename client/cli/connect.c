@@ -3,8 +3,8 @@
  *	  From the options to a handle, and from a status to an exit code.
  */
 #include "cli.h"
-#include "errors.h"
-#include "util.h"
+#include "net/errors.h"
+#include "base/util.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -151,7 +151,7 @@ advice(dlock_status status, const dlock_error *err)
 	if (status == DLOCK_DENIED && (is(err, "28P01") || is(err, "")))
 		return "Check the password: dlock takes it from PGPASSWORD or ~/.pgpass, and never asks for it.";
 	if (status == DLOCK_DENIED && is(err, "28000"))
-		return "Check -U (or PGUSER), and pg_hba.conf on the server.";
+		return "The server needs a role for you: sudo -u postgres createuser NAME makes one, and -U (or PGUSER) names another. pg_hba.conf says who may connect.";
 	if (status == DLOCK_DENIED && is(err, "3D000"))
 		return "Check -d (or PGDATABASE).";
 	if (status == DLOCK_DENIED)

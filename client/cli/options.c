@@ -2,8 +2,8 @@
  * options.c
  *	  Reading the command line.
  */
-#include "cli.h"
-#include "child.h"
+#include "exec/hold.h"
+#include "signals.h"
 #include "times.h"
 
 #include <errno.h>

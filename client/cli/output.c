@@ -63,6 +63,14 @@ finish_output(Text *out)
 	return write_error == 0;
 }
 
+/* The same for one line, which has no end yet. */
+bool
+finish_line(Text *line)
+{
+	text_add(line, "\n");
+	return finish_output(line);
+}
+
 /* Has the reader gone? */
 bool
 output_unread(void)

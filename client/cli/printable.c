@@ -79,7 +79,7 @@ utf8_character(const char *string, uint32_t *character)
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	const unsigned char *s = (const unsigned char *) string;
 	int			bytes = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 :
-	s[0] < 0xf0 ? 3 : s[0] < 0xf8 ? 4 : 0;
+		s[0] < 0xf0 ? 3 : s[0] < 0xf8 ? 4 : 0;
 	uint32_t	c = bytes <= 1 ? s[0] : s[0] & (0x7fu >> bytes);
 	int			i;
 
@@ -231,7 +231,7 @@ printable_width(const char *string)
 }
 
 /*
- * Data in so many columns.  Text that is too long is cut in the middle, because
+ * Data in a limited number of columns.  Text that is too long is cut in the middle, because
  * both ends of a key matter.  Returns the number of columns that were used.
  */
 int

@@ -4,7 +4,8 @@
  *	  loop reads from a pipe, because signal handlers may write to one.
  */
 #include "cli.h"
-#include "child.h"
+#include "signals.h"
+#include "base/util.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "buffer.h"
+#include "base/util.h"
 
 #if defined(__GNUC__)
 #define pg_like_printf(f, a) __attribute__((format(printf, f, a)))
@@ -22,7 +22,7 @@
 #define never_returns
 #endif
 
-/* report.c */
+/* messages.c */
 extern void error(const char *format,...) pg_like_printf(1, 2);
 extern void warning(const char *format,...) pg_like_printf(1, 2);
 extern void notice(const char *format,...) pg_like_printf(1, 2);

@@ -5,7 +5,7 @@
 #ifndef DLOCK_CLI_TIMES_H
 #define DLOCK_CLI_TIMES_H
 
-#include "constants.h"
+#include "base/constants.h"
 
 /* exec, elect: from SIGTERM to SIGKILL, and to yield, unless options say so */
 #define DEFAULT_KILL_AFTER_MS 5000
@@ -54,7 +54,7 @@
 #define LOOK_GAP_MS 1000
 #define ESCAPE_MS 100
 
-/* top: the pause after a look is at least so many times as long as the look */
+/* top: the pause after a look is at least this many times as long as the look */
 #define LOOK_REST 9
 
 #endif							/* DLOCK_CLI_TIMES_H */

@@ -1,0 +1,118 @@
+/*-------------------------------------------------------------------------
+ *
+ * reply.c
+ *	  The rows that a server returned.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdlib.h>
+
+#include <libpq-fe.h>
+
+#include "dlock.h"
+#include "net/reply.h"
+
+/* What replies share; the threads that free them may run at the same time. */
+typedef struct DlockRows
+{
+	PGresult   *result;
+	int			users;			/* atomic */
+} DlockRows;
+
+/* It takes the result over.  NULL: no memory, and the result is still there. */
+DlockReply *
+dlock_reply_make(PGresult *result)
+{
+	DlockReply *reply = malloc(sizeof(DlockReply));
+	DlockRows  *rows = malloc(sizeof(DlockRows));
+
+	if (reply == NULL || rows == NULL)
+	{
+		free(reply);
+		free(rows);
+		return NULL;
+	}
+	rows->result = result;
+	rows->users = 1;
+	reply->rows = rows;
+	reply->row = -1;
+	reply->column = 0;
+	return reply;
+}
+
+/* One row of it, from that column on, to be freed on its own.  NULL: no memory. */
+DlockReply *
+dlock_reply_row(const DlockReply *reply, int row, int column)
+{
+	DlockReply *made = malloc(sizeof(DlockReply));
+
+	if (made == NULL)
+		return NULL;
+	made->rows = reply->rows;
+	made->row = row;
+	made->column = column;
+	__atomic_fetch_add(&reply->rows->users, 1, __ATOMIC_RELAXED);
+	return made;
+}
+
+int
+dlock_reply_rows(const DlockReply *reply)
+{
+	return reply->row < 0 ? PQntuples(reply->rows->result) : 1;
+}
+
+/* NULL for null. */
+const char *
+dlock_reply_get(const DlockReply *reply, int row, int column)
+{
+	const PGresult *result = reply->rows->result;
+
+	if (row >= dlock_reply_rows(reply))
+		return NULL;
+	if (reply->row >= 0)
+		row = reply->row;
+	column += reply->column;
+	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
+}
+
+/* 0 for null. */
+int64_t
+dlock_reply_int(const DlockReply *reply, int row, int column)
+{
+	const char *text = dlock_reply_get(reply, row, column);
+
+	return text != NULL ? strtoll(text, NULL, 10) : 0;
+}
+
+/* False for null. */
+bool
+dlock_reply_bool(const DlockReply *reply, int row, int column)
+{
+	const char *text = dlock_reply_get(reply, row, column);
+
+	return text != NULL && text[0] == 't';
+}
+
+/* 1 is exclusive, null is shared. */
+int32_t
+dlock_reply_slots(const DlockReply *reply, int row, int column)
+{
+	int64_t		slots = dlock_reply_int(reply, row, column);
+
+	if (dlock_reply_get(reply, row, column) == NULL)
+		return DLOCK_SHARED;
+	return slots == 1 ? DLOCK_EXCLUSIVE : (int32_t) slots;
+}
+
+void
+dlock_reply_free(DlockReply *reply)
+{
+	if (reply == NULL)
+		return;
+	if (__atomic_sub_fetch(&reply->rows->users, 1, __ATOMIC_ACQ_REL) == 0)
+	{
+		PQclear(reply->rows->result);
+		free(reply->rows);
+	}
+	free(reply);
+}

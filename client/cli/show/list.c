@@ -1,0 +1,385 @@
+/*
+ * list.c
+ *	  Keys with their grants and queues, for ls, info and top.
+ */
+#include "show/list.h"
+#include "api/inspect.h"
+#include "base/sql.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Convert a shell pattern to one of LIKE. */
+static char *
+like_pattern(const char *glob)
+{
+	Text		like = {0};
+
+	text_clear(&like);
+	for (; *glob != '\0'; glob++)
+	{
+		if (*glob == '*')
+			text_add(&like, "%");
+		else if (*glob == '?')
+			text_add(&like, "_");
+		else
+		{
+			if (*glob == '\\' && glob[1] != '\0')
+				glob++;
+			if (strchr("%_\\", *glob) != NULL)
+				text_add(&like, "\\");
+			text_add_bytes(&like, glob, 1);
+		}
+	}
+	return text_take(&like);
+}
+
+/* A pattern of LIKE that matches only this text. */
+static char *
+like_literal(const char *text)
+{
+	Text		like = {0};
+
+	text_clear(&like);
+	for (; *text != '\0'; text++)
+	{
+		if (strchr("%_\\", *text) != NULL)
+			text_add(&like, "\\");
+		text_add_bytes(&like, text, 1);
+	}
+	return text_take(&like);
+}
+
+/* Does the key match a shell pattern?  NULL: any does. */
+bool
+matches_pattern(const char *key, const char *glob)
+{
+	const char *retry_glob = NULL;
+	const char *retry_key = NULL;
+
+	if (glob == NULL)
+		return true;
+	while (*key != '\0')
+	{
+		uint32_t	character;
+		bool		escaped = *glob == '\\' && glob[1] != '\0';
+
+		if (*glob == '*')
+		{
+			retry_glob = ++glob;
+			retry_key = key;
+		}
+		else if (*glob == '?')
+		{
+			glob++;
+			key += utf8_character(key, &character);
+		}
+		else if (glob[escaped] == *key)
+		{
+			glob += 1 + escaped;
+			key++;
+		}
+		else if (retry_glob != NULL)
+		{
+			/* the last star stands for one byte more */
+			glob = retry_glob;
+			key = ++retry_key;
+		}
+		else
+			return false;
+	}
+	while (*glob == '*')
+		glob++;
+	return *glob == '\0';
+}
+
+static int
+by_key(const void *a, const void *b)
+{
+	return strcmp(((const Entry *) a)->key, ((const Entry *) b)->key);
+}
+
+static int
+by_remaining(const void *a, const void *b)
+{
+	/* -1 is the highest number: what does not expire comes last */
+	uint64_t	x = (uint64_t) entry_remaining(a);
+	uint64_t	y = (uint64_t) entry_remaining(b);
+
+	return x != y ? (x < y ? -1 : 1) : by_key(a, b);
+}
+
+/* The most contended first. */
+static int
+by_busy(const void *a, const void *b)
+{
+	int64_t		x = ((const Entry *) a)->busy + ((const Entry *) a)->waits;
+	int64_t		y = ((const Entry *) b)->busy + ((const Entry *) b)->waits;
+
+	return x != y ? (x > y ? -1 : 1) : by_remaining(a, b);
+}
+
+/* What an open transaction keeps busy before what is merely held. */
+static bool
+only_pending(const Entry *entry)
+{
+	return entry->grant_count > 0 && is_pending(entry->grants);
+}
+
+static int
+by_waiters(const void *a, const void *b)
+{
+	const Entry *x = a;
+	const Entry *y = b;
+
+	if (x->waiting != y->waiting)
+		return x->waiting > y->waiting ? -1 : 1;
+	if (x->busy + x->waits == y->busy + y->waits && only_pending(x) != only_pending(y))
+		return only_pending(x) ? -1 : 1;
+	return by_busy(a, b);
+}
+
+/* When the first of its grants was won. */
+static int64_t
+held_since(const Entry *entry)
+{
+	int64_t		since = INT64_MAX;
+	size_t		i;
+
+	for (i = 0; i < entry->grant_count; i++)
+		if (!is_pending(&entry->grants[i]) && entry->grants[i].acquired_at_ms < since)
+			since = entry->grants[i].acquired_at_ms;
+	return since;
+}
+
+/* The longest held first; keys that are not held last. */
+static int
+by_held(const void *a, const void *b)
+{
+	int64_t		x = held_since(a);
+	int64_t		y = held_since(b);
+
+	return x != y ? (x < y ? -1 : 1) : by_key(a, b);
+}
+
+void
+list_sort(List *list, const char *by)
+{
+	if (list->count < 2)
+		return;
+	qsort(list->entries, list->count, sizeof(Entry),
+		  strcmp(by, "remaining") == 0 ? by_remaining :
+		  strcmp(by, "waiters") == 0 ? by_waiters :
+		  strcmp(by, "busy") == 0 ? by_busy :
+		  strcmp(by, "held") == 0 ? by_held : by_key);
+}
+
+void
+list_by_key(List *list)
+{
+	list_sort(list, "key");
+}
+
+/* The list is in the order of the keys.  NULL: there is none. */
+Entry *
+list_find(const List *list, const char *key)
+{
+	Entry		sought = {.key = key};
+
+	return list->count == 0 ? NULL :
+		bsearch(&sought, list->entries, list->count, sizeof(Entry), by_key);
+}
+
+/* At the end; the key must live as long as the list. */
+Entry *
+list_add(List *list, const char *key)
+{
+	Entry	   *entry;
+
+	if (list->count == list->size)
+	{
+		list->size = list->size * 2 + 64;
+		list->entries = reallocate(list->entries, list->size * sizeof(Entry));
+	}
+	entry = &list->entries[list->count++];
+	memset(entry, 0, sizeof(*entry));
+	entry->key = key;
+	return entry;
+}
+
+/* The grants come by key, so those of one key are neighbours. */
+static void
+group_grants(List *list)
+{
+	size_t		i;
+
+	for (i = 0; i < list->info_count; i++)
+	{
+		const dlock_info *info = &list->infos[i];
+
+		if (i == 0 || strcmp(info->key, info[-1].key) != 0)
+			list_add(list, info->key)->grants = info;
+		list->entries[list->count - 1].grant_count++;
+	}
+	list_by_key(list);
+}
+
+static void
+count_waiter(Entry *entry, const dlock_waiter *waiter)
+{
+	if (waiter->watches)
+		entry->watching++;
+	else
+	{
+		entry->waiting++;
+		if (waiter->waited_ms > entry->longest_wait)
+			entry->longest_wait = waiter->waited_ms;
+	}
+}
+
+/*
+ * An entry for each key that has grants, waiters or both, in the order of the
+ * keys.  Waiters come by key, too.
+ */
+static void
+merge(List *list)
+{
+	List		waited = {0};
+	size_t		i;
+
+	group_grants(list);
+	for (i = 0; i < list->waiter_count; i++)
+	{
+		const dlock_waiter *waiter = &list->waiters[i];
+		Entry	   *entry = list_find(list, waiter->key);
+
+		if (entry == NULL && waited.count > 0 &&
+			strcmp(waited.entries[waited.count - 1].key, waiter->key) == 0)
+			entry = &waited.entries[waited.count - 1];
+		if (entry == NULL)
+			entry = list_add(&waited, waiter->key);
+		count_waiter(entry, waiter);
+	}
+	for (i = 0; i < waited.count; i++)
+		*list_add(list, waited.entries[i].key) = waited.entries[i];
+	free(waited.entries);
+	list_by_key(list);
+}
+
+static dlock_status
+list_get_by(dlock_handle *handle, const char *sql, const char *glob,
+			int64_t max_keys, int64_t timeout, List *list, dlock_error *err)
+{
+	char	   *pattern = glob != NULL ? like_pattern(glob) : NULL;
+	dlock_status status;
+
+	memset(list, 0, sizeof(*list));
+	status = dlock_list_by(handle, sql, pattern, max_keys, timeout, &list->infos,
+						   &list->info_count, err);
+	if (status == DLOCK_OK)
+		status = dlock_list_waiters(handle, pattern, 0, timeout,
+									&list->waiters, &list->waiter_count, err);
+	free(pattern);
+	if (status == DLOCK_OK)
+		merge(list);
+	list->more = max_keys > 0 && list->count >= (size_t) max_keys;
+	return status;
+}
+
+/* max_keys: of at most this many keys, and of those that are waited for; 0: of all. */
+dlock_status
+list_get(dlock_handle *handle, const Options *options, int64_t max_keys,
+		 List *list, dlock_error *err)
+{
+	return list_get_by(handle, dlock_sql_list, options->key, max_keys, -1, list, err);
+}
+
+/* The same and of those that are contended. */
+dlock_status
+list_get_hot(dlock_handle *handle, const char *glob, int64_t max_keys,
+			 int64_t timeout, List *list, dlock_error *err)
+{
+	return list_get_by(handle, dlock_sql_list_hot, glob, max_keys, timeout, list, err);
+}
+
+/* One key, by the index. */
+dlock_status
+list_get_one(dlock_handle *handle, const char *key, List *list, dlock_error *err)
+{
+	char	   *like = like_literal(key);
+	dlock_status status;
+
+	memset(list, 0, sizeof(*list));
+	status = dlock_get_infos(handle, key, -1, &list->infos, &list->info_count, err);
+	if (status == DLOCK_OK)
+		status = dlock_list_waiters(handle, like, 0, -1, &list->waiters,
+									&list->waiter_count, err);
+	free(like);
+	if (status == DLOCK_OK)
+		merge(list);
+	return status;
+}
+
+void
+list_free(List *list)
+{
+	free(list->entries);
+	if (list->infos != NULL)
+		dlock_list_free(list->infos, list->info_count);
+	if (list->waiters != NULL)
+		dlock_waiters_free(list->waiters, list->waiter_count);
+	memset(list, 0, sizeof(*list));
+}
+
+const char *
+duration_string(int64_t ms, Text *buffer)
+{
+	text_clear(buffer);
+	text_duration(buffer, ms);
+	return buffer->data;
+}
+
+/* The wall clock, which is only shown. */
+int64_t
+unix_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void
+format_time(Text *out, const char *format, int64_t unix_ms, bool utc)
+{
+	time_t		seconds = (time_t) (unix_ms / 1000);
+	struct tm	tm;
+	char		buffer[64];
+
+	if (utc)
+		gmtime_r(&seconds, &tm);
+	else
+		localtime_r(&seconds, &tm);
+	strftime(buffer, sizeof(buffer), format, &tm);
+	text_format(out, "%s.%03d", buffer, (int) (unix_ms % 1000));
+}
+
+/* In local time, for people. */
+void
+text_time(Text *out, int64_t unix_ms)
+{
+	format_time(out, "%Y-%m-%d %H:%M:%S", unix_ms, false);
+}
+
+/* ISO 8601 in UTC, for programs. */
+void
+json_time(Text *json, const char *name, int64_t unix_ms)
+{
+	Text		time = {0};
+
+	format_time(&time, "%Y-%m-%dT%H:%M:%S", unix_ms, true);
+	text_add(&time, "Z");
+	json_string(json, name, time.data);
+	text_free(&time);
+}

@@ -1,0 +1,142 @@
+/*
+ * watch.c
+ *	  Printing a line for each change of a key.
+ */
+#include "show/list.h"
+
+#include <string.h>
+
+/* Continuation lines are indented, so that changes stand out. */
+#define INDENT 4
+
+static bool
+print_change(const Options *options, int64_t version, bool cools, const dlock_info *info)
+{
+	const char *event = version != 0 ? "held" : cools ? "cooling" : "free";
+	Text		line = {0};
+	int64_t		now_unix = unix_now_ms();
+
+	if (options->json)
+	{
+		json_open(&line, NULL, '{');
+		json_time(&line, "time", now_unix);
+		json_string(&line, "key", options->key);
+		json_string(&line, "event", event);
+		if (version != 0)
+			json_number(&line, "version", version);
+		if (info != NULL)
+		{
+			json_string(&line, "role", info->role);
+			json_string(&line, "owner", info->owner);
+			json_string(&line, "value", info->value);
+			json_number(&line, "priority", info->priority);
+			json_seconds(&line, "ttl", info->ttl_ms);
+		}
+		json_close(&line, '}');
+	}
+	else
+	{
+		Text		whole = {0};
+
+		text_time(&line, now_unix);
+		text_add(&line, "  ");
+		text_printable(&line, options->key);
+		if (version == 0)
+			text_format(&line, "  %s", event);
+		else
+			text_format(&line, "  version %lld", (long long) version);
+		if (info != NULL)
+		{
+			text_add(&line, "  role ");
+			text_printable(&line, info->role);
+			if (info->owner != NULL)
+			{
+				text_add(&line, "  owner ");
+				text_printable(&line, info->owner);
+			}
+			if (info->value != NULL)
+			{
+				text_add(&line, "  value ");
+				text_printable(&line, info->value);
+			}
+		}
+		whole = line;
+		memset(&line, 0, sizeof(line));
+		text_wrapped(&line, whole.data, 0, INDENT, terminal_width());
+		text_free(&whole);
+	}
+	return finish_line(&line);
+}
+
+/*
+ * Who has it now.  *cools_for: nobody, but it stays busy for so long; 0: it does
+ * not.
+ */
+static dlock_status
+look(dlock_handle *handle, const Options *options, dlock_info **info,
+	 int64_t *cools_for, dlock_error *err)
+{
+	dlock_status status = dlock_get_info(handle, options->key, -1, info, err);
+
+	*cools_for = 0;
+	if (status == DLOCK_NOT_HELD)
+		return DLOCK_OK;
+	if (status == DLOCK_OK && is_cooling(*info))
+	{
+		*cools_for = (*info)->remaining_ms + 1;
+		dlock_info_free(*info);
+		*info = NULL;
+	}
+	return status;
+}
+
+/*
+ * Print the current state, then each change.  A watch that was interrupted is
+ * resumed with the version that it knows, so a failover does not end it.  The
+ * server does not report the end of a cooling, so we look when it is due.
+ */
+int
+run_watch(const Options *options)
+{
+	dlock_handle *handle = connect_server(options);
+	dlock_error err = {0};
+	dlock_status status;
+	int64_t		version;
+	int64_t		cools_for;
+	int64_t		lines = 0;
+	bool		told = true;
+	dlock_info *info = NULL;
+
+	status = look(handle, options, &info, &cools_for, &err);
+	version = info != NULL ? info->version : 0;
+	while (status == DLOCK_OK)
+	{
+		/* an observer of an election is not interested in the gaps */
+		if (!options->observe || version != 0)
+		{
+			told = print_change(options, version, cools_for > 0, info);
+			lines++;
+		}
+		dlock_info_free(info);
+		info = NULL;
+		if (!told || (options->until_free && version == 0 && cools_for == 0) ||
+			(options->count > 0 && lines >= options->count))
+			break;
+		status = dlock_watch(handle, options->key, &version,
+							 cools_for > 0 ? cools_for : -1, &err);
+		if (status != DLOCK_OK && status != DLOCK_UNCHANGED)
+			break;
+		status = look(handle, options, &info, &cools_for, &err);
+
+		/* it has changed again meanwhile, which is the next line */
+		if (info != NULL && info->version != version)
+		{
+			dlock_info_free(info);
+			info = NULL;
+		}
+	}
+	if (status != DLOCK_OK)
+		return give_up(handle, status, &err, options->key);
+	dlock_close(handle);
+	return 0;
+}

@@ -1,0 +1,305 @@
+/*-------------------------------------------------------------------------
+ *
+ * places.c
+ *	  Which keys may have places, and how exclusive and shared requests meet.
+ *
+ * An exclusive request looks at all rows of the key, and then claims the head:
+ * it locks the row, or adds it.  A shared request looks at the head, and for a
+ * semaphore at the places, and then claims a place: it adds the row.  Neither
+ * sees the other if each of them looks before the other one's claim.  Two
+ * counters prevent that.  Every request
+ *
+ *	1. reads the counters
+ *	2. looks at the rows, and decides
+ *	3. takes the partition lock
+ *	4. compares the counters; if they have changed, it starts over
+ *	5. claims the head or a place, and counts the claim
+ *	6. releases the partition lock
+ *
+ * An exclusive request compares the counter of places, a shared request that of
+ * heads, and a semaphore both.  So of two requests that exclude each other the
+ * second one finds the counter changed, looks again, and finds the claim.  What
+ * a semaphore has counted in step 2 is never less than what there is in step 5:
+ * until the counter moves, places can only end.
+ *
+ * An owner has one place of a key.  A third counter, by the hash of key and slot,
+ * tells a request whether its own place may have been added since it looked.
+ * Readers that come and go on the same key hardly ever move it.
+ *
+ * Marks.  A request for a key that nobody shares must not pay for that.  So an
+ * exclusive request does all this only if the key is marked.  A shared request
+ * sets the mark before it looks at the head, and an exclusive request reads the
+ * mark once more after it has locked the head.  So either the one sees the mark,
+ * or the other sees the lock.  To add a head it holds the partition lock anyway,
+ * and reads the mark under it: a place that is there was marked before.  A key
+ * may be marked for nothing, if another one has the same bit.
+ *
+ * Marks are never taken back while the server runs.  After a start there are
+ * none, and all keys count as marked until the reaper has read the whole table
+ * once and marked what has places (DlockDatabase.places_known).  It does that
+ * even if it is turned off otherwise.
+ *
+ * Rows that come by SQL, when a dump is restored, are marked and counted by triggers
+ * (direct_writes.c).  A superuser can drop or disable them, as pg_restore
+ * --disable-triggers does.  Then all keys count as marked again, until the triggers are back and the
+ * reaper has read the table once more.  ALTER TABLE waits for everybody who has
+ * the table open for writing, so neither a request nor a batch of the reaper is
+ * under way at that moment; a pass, which has several batches, does not count
+ * then.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_trigger.h"
+#include "commands/trigger.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/shmem.h"
+#include "utils/rel.h"
+
+#include "clock.h"
+#include "database.h"
+#include "rows/places.h"
+
+/* the triggers that mark and count what SQL writes */
+#define MARKING_TRIGGER		"refuse_replicated_row"
+#define COUNTING_TRIGGER	"count_restored_row"
+
+#define MARKS		(1 << 20)	/* bits */
+#define COUNTERS	(1 << 12)
+
+typedef struct DlockCounter
+{
+	pg_atomic_uint64 heads;
+	pg_atomic_uint64 places;
+	pg_atomic_uint64 rows;		/* by key and slot */
+} DlockCounter;
+
+typedef struct DlockPlaces
+{
+	pg_atomic_uint32 marks[MARKS / 32];
+	DlockCounter counters[COUNTERS];
+} DlockPlaces;
+
+static DlockPlaces *shared = NULL;
+
+Size
+dlock_places_shmem_size(void)
+{
+	return sizeof(DlockPlaces);
+}
+
+void
+dlock_places_shmem_init(void)
+{
+	bool		found;
+
+	shared = ShmemInitStruct("dlock places", sizeof(DlockPlaces), &found);
+	if (found)
+		return;
+
+	for (int i = 0; i < MARKS / 32; i++)
+		pg_atomic_init_u32(&shared->marks[i], 0);
+	for (int i = 0; i < COUNTERS; i++)
+	{
+		pg_atomic_init_u64(&shared->counters[i].heads, 0);
+		pg_atomic_init_u64(&shared->counters[i].places, 0);
+		pg_atomic_init_u64(&shared->counters[i].rows, 0);
+	}
+}
+
+static pg_atomic_uint32 *
+word_of(const DlockKey *key)
+{
+	return &shared->marks[key->hash % MARKS / 32];
+}
+
+static uint32
+bit_of(const DlockKey *key)
+{
+	return UINT32_C(1) << (key->hash % 32);
+}
+
+static DlockCounter *
+counter_of(const DlockKey *key)
+{
+	return &shared->counters[(key->hash >> 32) % COUNTERS];
+}
+
+static pg_atomic_uint64 *
+row_counter_of(const DlockKey *key, int64 slot)
+{
+	return &shared->counters[(dlock_key_slot_hash(key, slot) >> 32) % COUNTERS].rows;
+}
+
+/* The key has places, or is about to get one. */
+void
+dlock_places_mark(const DlockKey *key)
+{
+	/* restoring a dump marks keys, too, also in a server without us */
+	if (shared == NULL)
+		return;
+	if (pg_atomic_read_u32(word_of(key)) & bit_of(key))
+		pg_memory_barrier();
+	else
+		(void) pg_atomic_fetch_or_u32(word_of(key), bit_of(key));
+}
+
+/*
+ * May the key have places?  The mark is read last: what the reaper has marked
+ * before it said that all is known must be seen.  As long as it is not known, the
+ * reaper is called, also for a key that is marked: without it, all places are read
+ * again and again.
+ */
+bool
+dlock_places_marked(const DlockKey *key)
+{
+	DlockDatabase *db = dlock_database(MyDatabaseId);
+	bool		is_known = db != NULL && dlock_places_known(db);
+
+	pg_memory_barrier();
+	if (unlikely(!is_known))
+	{
+		dlock_database_want_reaper(dlock_clock_now());
+		return true;
+	}
+	return (pg_atomic_read_u32(word_of(key)) & bit_of(key)) != 0;
+}
+
+void
+dlock_places_read(const DlockKey *key, int64 slot, DlockClaims *claims)
+{
+	DlockCounter *counter = counter_of(key);
+
+	claims->heads = pg_atomic_read_u64(&counter->heads);
+	claims->places = pg_atomic_read_u64(&counter->places);
+	claims->own = slot == DLOCK_HEAD ? 0 :
+		pg_atomic_read_u64(row_counter_of(key, slot));
+	pg_memory_barrier();
+}
+
+/*
+ * Has nothing been claimed since?  For a claim of our own, the partition lock
+ * must be held exclusively.  For a lookup, it need not be: what was claimed and
+ * committed while it was under way has been counted by now.
+ */
+bool
+dlock_places_unchanged(const DlockKey *key, const DlockClaims *claims,
+					   bool heads_count, bool places_count)
+{
+	DlockCounter *counter = counter_of(key);
+
+	pg_read_barrier();
+	return (!heads_count || claims->heads == pg_atomic_read_u64(&counter->heads)) &&
+		(!places_count || claims->places == pg_atomic_read_u64(&counter->places));
+}
+
+/* The same for the request's own place. */
+bool
+dlock_places_own_unchanged(const DlockKey *key, int64 slot, const DlockClaims *claims)
+{
+	pg_read_barrier();
+	return claims->own == pg_atomic_read_u64(row_counter_of(key, slot));
+}
+
+void
+dlock_places_claim_head(const DlockKey *key)
+{
+	(void) pg_atomic_fetch_add_u64(&counter_of(key)->heads, 1);
+}
+
+void
+dlock_places_claim_place(const DlockKey *key, int64 slot)
+{
+	(void) pg_atomic_fetch_add_u64(&counter_of(key)->places, 1);
+	(void) pg_atomic_fetch_add_u64(row_counter_of(key, slot), 1);
+}
+
+/* A row has been added or changed by SQL, perhaps in a server without us. */
+void
+dlock_places_restored(const DlockKey *key, int64 slot)
+{
+	if (shared == NULL)
+		return;
+	if (slot == DLOCK_HEAD)
+		dlock_places_claim_head(key);
+	else
+		dlock_places_claim_place(key, slot);
+}
+
+bool
+dlock_places_known(DlockDatabase *db)
+{
+	return pg_atomic_read_u32(&db->places_known) == DLOCK_PLACES_KNOWN;
+}
+
+static bool
+fires_always(Relation heap, const char *name)
+{
+	TriggerDesc *triggers = heap->trigdesc;
+
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+		if (strcmp(triggers->triggers[i].tgname, name) == 0)
+			return triggers->triggers[i].tgenabled == TRIGGER_FIRES_ALWAYS;
+	return false;
+}
+
+/*
+ * Do the triggers mark and count whatever is written by SQL?  One that is merely
+ * enabled does not if session_replication_role is "replica".
+ */
+bool
+dlock_places_guarded(Relation heap)
+{
+	return fires_always(heap, MARKING_TRIGGER) && fires_always(heap, COUNTING_TRIGGER);
+}
+
+static void
+forget(DlockDatabase *db)
+{
+	pg_atomic_write_u32(&db->places_known, DLOCK_PLACES_UNKNOWN);
+	dlock_database_begin_epoch(db);
+}
+
+/* From now on there may be places that are neither marked nor counted. */
+void
+dlock_places_forget(void)
+{
+	DlockDatabase *db = dlock_database(MyDatabaseId);
+
+	if (db != NULL)
+		forget(db);
+}
+
+/* A database is dropped.  Another one that gets its number has other places. */
+void
+dlock_places_forget_database(Oid dboid)
+{
+	if (shared == NULL)
+		return;
+	for (int i = 0; i < DLOCK_MAX_DATABASES; i++)
+		if (dlock_database_at(i)->dboid == dboid)
+			forget(dlock_database_at(i));
+}
+
+/* The reaper begins to read the table, which it has opened for writing. */
+void
+dlock_places_pass_begins(DlockDatabase *db, Relation heap)
+{
+	uint32		unknown = DLOCK_PLACES_UNKNOWN;
+
+	if (dlock_places_guarded(heap))
+		(void) pg_atomic_compare_exchange_u32(&db->places_known, &unknown,
+											  DLOCK_PLACES_BEING_READ);
+}
+
+/* It has read the whole table.  That counts unless dlock_places_forget() came. */
+void
+dlock_places_pass_ends(DlockDatabase *db)
+{
+	uint32		being_read = DLOCK_PLACES_BEING_READ;
+
+	(void) pg_atomic_compare_exchange_u32(&db->places_known, &being_read,
+										  DLOCK_PLACES_KNOWN);
+}

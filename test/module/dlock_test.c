@@ -1,0 +1,84 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_test.c
+ *	  Functions for the tests that the released library does not have.
+ *
+ * scripts/test builds and installs this module; the tests declare the functions
+ * that they need.  It has its own copy of the code that it includes, and attaches
+ * to the shared memory that dlock has created.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/pg_prng.h"
+#include "fmgr.h"
+#include "storage/lwlock.h"
+
+#include "rows/row_hint.c"
+
+PG_MODULE_MAGIC;
+
+PG_FUNCTION_INFO_V1(dlock_test_lose_hints);
+PG_FUNCTION_INFO_V1(dlock_test_set_hint);
+PG_FUNCTION_INFO_V1(dlock_test_poison_hints);
+
+static void
+attach(void)
+{
+	bool		found;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	hints = ShmemInitStruct("dlock hints", dlock_row_hint_shmem_size(), &found);
+	LWLockRelease(AddinShmemInitLock);
+	if (!found)
+		elog(ERROR, "dlock is not loaded via \"shared_preload_libraries\"");
+}
+
+/* Forgets all hints. */
+Datum
+dlock_test_lose_hints(PG_FUNCTION_ARGS)
+{
+	attach();
+	for (int i = 0; i < HINTS; i++)
+		pg_atomic_write_u64(&hints[i], EMPTY);
+	PG_RETURN_VOID();
+}
+
+static void
+set_hint_of(text *arg, int64 slot, ItemPointer tid)
+{
+	DlockKey	key;
+
+	attach();
+	dlock_key_set(&key, VARDATA_ANY(arg), VARSIZE_ANY_EXHDR(arg));
+	dlock_row_hint_set(dlock_key_slot_hash(&key, slot), tid);
+}
+
+/* Stores a hint for the given key and slot, or version of a place. */
+Datum
+dlock_test_set_hint(PG_FUNCTION_ARGS)
+{
+	set_hint_of(PG_GETARG_TEXT_PP(0), PG_GETARG_INT64(1),
+				(ItemPointer) PG_GETARG_POINTER(2));
+	PG_RETURN_VOID();
+}
+
+/*
+ * Stores a hint for the head of the given key whose tuple id is right, wrong or
+ * impossible by chance.
+ */
+Datum
+dlock_test_poison_hints(PG_FUNCTION_ARGS)
+{
+	int32		blocks = PG_GETARG_INT32(1);
+	uint64		dice = pg_prng_uint64(&pg_global_prng_state);
+	ItemPointerData tid;
+
+	ItemPointerSet(&tid, (BlockNumber) (dice % ((uint64) blocks + 1)),
+				   (OffsetNumber) ((dice >> 32) % 400 + 1));
+	if (dice >> 60 == 0)
+		ItemPointerSet(&tid, MaxBlockNumber, FirstOffsetNumber);
+	set_hint_of(PG_GETARG_TEXT_PP(0), DLOCK_HEAD, &tid);
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,127 @@
+# docs/monitoring: the queries in the real exporter, the alert rules in promtool.  The exporter
+# runs as a role of its own, which is no superuser, with the extension in a schema of its
+# own, as docs/monitoring/queries.yaml and docs/operations.md say.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use HTTP::Tiny;
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use DlockTest;
+
+my $docs = "$FindBin::RealBin/../../../docs";
+
+command_ok([ 'promtool', 'check', 'rules', "$docs/monitoring/alerts.yaml" ], 'the rules are valid');
+{
+	my ($out, $err) = ('', '');
+
+	ok(IPC::Run::run([ 'env', '-C', "$docs/monitoring", 'promtool', 'test', 'rules', 'alerts_test.yaml' ], '>', \$out, '2>', \$err),
+		'each rule fires when it should, and none on a quiet server')
+	  or diag($out . $err);
+}
+
+my $rules = slurp_file("$docs/monitoring/alerts.yaml");
+my $tests = slurp_file("$docs/monitoring/alerts_test.yaml");
+is(join(' ', grep { $tests !~ /^  - name: $_$/m } $rules =~ /- alert: (\w+)/g), '', 'every rule has a test');
+
+my $node = new_node('prometheus', bare => 1);
+$node->safe_psql('postgres',
+	'CREATE SCHEMA locks; CREATE EXTENSION dlock SCHEMA locks;'
+	  . 'CREATE ROLE exporter LOGIN IN ROLE pg_monitor; GRANT USAGE ON SCHEMA locks TO exporter;'
+	  . 'ALTER ROLE exporter SET search_path = pg_catalog, locks');
+
+my $port = PostgreSQL::Test::Cluster::get_free_port();
+my ($said, $exporter) = ('');
+{
+	local $ENV{DATA_SOURCE_NAME} = 'host=' . $node->host . ' port=' . $node->port . ' user=exporter dbname=postgres sslmode=disable';
+
+	$exporter = IPC::Run::start(
+		[
+			'prometheus-postgres-exporter', "--web.listen-address=127.0.0.1:$port",
+			"--extend.query-path=$docs/monitoring/queries.yaml", '--disable-default-metrics', '--disable-settings-metrics'
+		],
+		'>', \$said, '2>&1');
+}
+
+# also if the test dies
+END
+{
+	my $status = $?;
+
+	$exporter->kill_kill if defined $exporter;
+	$? = $status;
+}
+
+sub scrape
+{
+	my ($answer, %series);
+
+	wait_until(
+		'the exporter answers',
+		sub {
+			$exporter->pump_nb;
+			$answer = HTTP::Tiny->new(timeout => 10)->get("http://127.0.0.1:$port/metrics");
+			return $answer->{success} && $answer->{content} =~ /^dlock_/m;
+		});
+	foreach my $line (split /\n/, $answer->{content})
+	{
+		my ($name, $labels, $value) = $line =~ /^(\w+)(\{[^}]*\})? (\S+)$/ or next;
+
+		$labels //= '';
+		$labels =~ s/,?server="[^"]*"//;
+		$series{"$name$labels"} = $value;
+	}
+	like($answer->{content}, qr/^pg_exporter_last_scrape_error 0$/m, 'no query failed');
+	return \%series;
+}
+
+my $series = scrape();
+is($series->{'dlock_grants_total{datname="postgres"}'}, 0, 'nothing has happened');
+is($series->{'dlock_health_status{check="failover",datname="postgres"}'}, 2, 'without fsync: a problem');
+is($series->{'dlock_health_status{check="server",datname="postgres"}'}, 0, 'the server is well');
+is($series->{'dlock_health_status{check="reaper",datname="postgres"}'}, 1, 'no reaper: a warning');
+like($rules, qr/dlock_health_status\{check="reaper"\} > 0\n/, 'which is enough for the rule about it');
+is($series->{'dlock_transactions_oldest_seconds{datname="postgres"}'}, 0, 'no open transaction');
+
+# what happens shows
+my $holder = session($node);
+ask($holder, "SET search_path = locks; SELECT dlock_acquire('k', '1h')");
+ask($holder, "BEGIN; SELECT dlock_acquire('open', '1h')");
+$node->safe_psql('postgres', "SET search_path = locks, public; SELECT dlock_acquire('k') FROM generate_series(1, 7); SELECT dlock_acquire('k', wait => '30ms')");
+$node->psql('postgres', "SET search_path = locks; SELECT dlock_fence('k', 999)");
+my $waiter = session($node);
+ask($waiter, 'SET search_path = locks');
+my $answer = background_answer($waiter, "SELECT dlock_acquire('k', wait => NULL);");
+$node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM locks.dlock_waiters');
+$series = scrape();
+is($series->{'dlock_grants_total{datname="postgres"}'}, 1, 'a grant');
+is($series->{'dlock_busy_total{datname="postgres"}'}, 7, 'busy');
+is($series->{'dlock_timeouts_total{datname="postgres"}'}, 1, 'a timeout');
+is($series->{'dlock_fence_rejected_total{datname="postgres"}'}, 1, 'a rejected writer');
+is($series->{'dlock_waiting{datname="postgres"}'}, 1, 'a waiter');
+is($series->{'dlock_wait_seconds_count{datname="postgres"}'}, 1, 'the histogram: its count');
+cmp_ok($series->{'dlock_wait_seconds_sum{datname="postgres"}'}, '>=', 0.03, 'its sum');
+is($series->{'dlock_wait_seconds_bucket{datname="postgres",le="0.02"}'}, 0, 'its buckets are cumulative: below');
+is($series->{'dlock_wait_seconds_bucket{datname="postgres",le="1800"}'}, 1, 'above');
+is($series->{'dlock_wait_seconds_bucket{datname="postgres",le="+Inf"}'}, 1, 'and all');
+is($series->{'dlock_contended_busy_total{datname="postgres",key="k"}'}, 7, 'the contended key');
+cmp_ok($series->{'dlock_waiters_longest_seconds{datname="postgres"}'}, '>', 0, 'the longest wait');
+cmp_ok($series->{'dlock_transactions_oldest_seconds{datname="postgres"}'}, '>', 0, 'an open transaction');
+
+# the rules use series that are there
+my %names = map { s/\{.*//r => 1 } keys %$series;
+my %used = map { $_ => 1 } map { /\b(dlock_\w+)/g } $rules =~ /^\s+expr: (.*)/mg;
+is(join(' ', grep { !$names{$_} } sort keys %used), '', 'every series of the rules is there');
+
+ask($holder, 'ROLLBACK; SELECT dlock_release(key, version) FROM dlock_get(\'k\')');
+like($answer->(), qr/^\d+$/, 'the waiter gets it');
+end_session($holder, $waiter);
+$node->stop;
+done_testing();
