@@ -355,7 +355,7 @@ foreach my $command (
 is((dlock('exec', 'k', '--timeout=200ms', '--', 'touch', 'never', \%nowhere))[0], 69, 'exec: unreachable');
 dlock_is([ 'ls', '-d', 'nonsense=1' ], 64, $none, qr/^dlock: error: .*nonsense/, 'a bad connection string');
 dlock_is([ 'ls', '-d', 'there_is_none' ], 77, $none, qr/^dlock: error: .*there_is_none.*\ndlock: hint: Check -d/, 'no such database');
-dlock_is([ 'ls', '-U', 'nobody' ], 77, $none, qr/^dlock: error: .*nobody.*\ndlock: hint: Check -U/, 'no such role');
+dlock_is([ 'ls', '-U', 'nobody' ], 77, $none, qr/^dlock: error: .*nobody.*\ndlock: hint: The server needs a role for you: .*createuser NAME/, 'no such role');
 dlock_is([ 'ls', '-d', 'template1' ], 78, $none, qr/^dlock: error: .*\ndlock: hint: .*CREATE EXTENSION/, 'no extension');
 $node->safe_psql('postgres', 'CREATE ROLE poor LOGIN');
 dlock_is([ 'force-release', 'x', '--reason=x', '-U', 'poor' ], 77, $none, qr/permission denied.*\ndlock: hint: .*ask an administrator for the privilege/, 'no privilege');
