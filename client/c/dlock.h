@@ -228,8 +228,8 @@ typedef struct dlock_options
 	int64_t		ttl_ms;
 
 	/*
-	 * Renew it every third of the TTL until it is released: 1 yes, 0 no.  -1,
-	 * the default: yes if ttl_ms is 0, no if it is given.
+	 * 1, the default: renew it every third of the TTL until it is released.
+	 * 0: it ends at its TTL.
 	 */
 	int			renew;
 
@@ -409,14 +409,28 @@ extern dlock_status dlock_check(dlock_lock *lock, int64_t timeout_ms,
  */
 extern void dlock_free(dlock_lock *lock);
 
+/* Release it and forget it, whatever the release comes to, which is returned. */
+extern dlock_status dlock_release_free(dlock_lock *lock, int64_t timeout_ms,
+									   dlock_error *err);
+
 /*
  * Is it ours, as far as we know?  1 only until the local deadline, which is
  * before the expiry on the server.  Local.
  *
- * Use it to stop early.  A write that must not happen twice needs the fence:
- * dlock_fence(key, version) in the transaction that writes.
+ * Use it to stop early.  A write that must not happen twice needs the fence.
  */
 extern int	dlock_is_owner(const dlock_lock *lock);
+
+/*
+ * The fence, in the transaction of the program that writes: conn is its PGconn, in
+ * the database of the lock, within a transaction block.  DLOCK_OK: the lock is ours,
+ * and nobody can take it until that transaction ends.  DLOCK_LOST: it is not, and the
+ * transaction can only be rolled back.  DLOCK_INVALID: there is no transaction block,
+ * so the fence would protect nothing.  Waits for the server as PQexec() does.
+ */
+struct pg_conn;
+extern dlock_status dlock_fence(struct pg_conn *conn, const dlock_lock *lock,
+								dlock_error *err);
 
 /* The time until the local deadline; 0 if it is not ours.  Local. */
 extern int64_t dlock_left_ms(const dlock_lock *lock);
@@ -436,14 +450,14 @@ extern int32_t dlock_slots(const dlock_lock *lock); /* as in dlock_options */
  * Leader election: the leader holds the lock, whose version is the term.
  */
 
-/* dlock_acquire() that renews, and waits without limit unless wait_ms is set. */
+/* dlock_acquire() that waits without limit unless wait_ms is set. */
 extern dlock_status dlock_campaign(dlock_handle *handle, const char *key,
 								   const dlock_options *options,
 								   dlock_lock **lock, dlock_error *err);
 
-/* dlock_release(), so that the next leader is elected at once. */
-extern dlock_status dlock_resign(dlock_lock *lock, int64_t timeout_ms,
-								 dlock_error *err);
+/* The next leader is elected at once. */
+#define dlock_resign dlock_release
+
 
 struct dlock_info;
 
@@ -513,18 +527,15 @@ typedef struct dlock_waiter
 } dlock_waiter;
 
 /*
- * The grant with the highest version that is held, as in dlock_watch(); *info is
- * to be freed.  DLOCK_NOT_HELD: there is no grant.
+ * All grants of a key, the oldest first, and then what is pending.  *infos is an array
+ * of *n, to be freed with dlock_list_free().  dlock_observe() looks for one that is held.
  */
 extern dlock_status dlock_get_info(dlock_handle *handle, const char *key,
-								   int64_t timeout_ms, dlock_info **info,
-								   dlock_error *err);
-extern void dlock_info_free(dlock_info *info);
+								   int64_t timeout_ms, dlock_info **infos,
+								   size_t *n, dlock_error *err);
 
-/* All grants of a key, the oldest first, and then what is pending; as a list. */
-extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
-									int64_t timeout_ms, dlock_info **infos,
-									size_t *n, dlock_error *err);
+/* Free the one that dlock_observe() has returned. */
+extern void dlock_info_free(dlock_info *info);
 
 /*
  * The same of all keys that match a LIKE pattern (NULL: all), ordered by key.

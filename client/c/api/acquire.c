@@ -268,7 +268,7 @@ dlock_acquire_start(dlock_handle *handle, const char *key, const dlock_options *
 	/* the caller's texts may be gone before it is done */
 	op = malloc(sizeof(dlock_op));
 	if (options.value != NULL)
-		value = dlock_strdup(options.value);
+		value = strdup(options.value);
 	if (op == NULL || (options.value != NULL && value == NULL))
 		status = dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
 	else
@@ -423,6 +423,5 @@ dlock_campaign(dlock_handle *handle, const char *key, const dlock_options *given
 		return status;
 	if (options.wait_ms <= 0)
 		options.wait_ms = -1;
-	options.renew = 1;
 	return dlock_acquire(handle, key, &options, lock, err);
 }

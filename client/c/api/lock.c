@@ -147,6 +147,15 @@ dlock_free(dlock_lock *lock)
 	dlock_lock_destroy(lock);
 }
 
+dlock_status
+dlock_release_free(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
+{
+	dlock_status status = dlock_release(lock, timeout_ms, err);
+
+	dlock_free(lock);
+	return status;
+}
+
 /*
  * Refresh and check
  */
@@ -371,10 +380,4 @@ dlock_ttl_ms(const dlock_lock *lock)
 	ttl = lock->ttl_ms;
 	pthread_mutex_unlock(&lock->handle->mutex);
 	return ttl;
-}
-
-dlock_status
-dlock_resign(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
-{
-	return dlock_release(lock, timeout_ms, err);
 }

@@ -93,6 +93,17 @@ const char	dlock_sql_lookup[] =
 " OR e.extname" EQUALS "'dlock_router'::pg_catalog.name)"
 " AND n.oid" EQUALS "e.extnamespace ORDER BY e.extname LIMIT 1";
 
+/*
+ * On a connection of the program: the schema, and the fence in that schema, which
+ * replaces %s.
+ */
+const char	dlock_sql_schema[] =
+"SELECT pg_catalog.quote_ident(n.nspname" TEXT ")"
+" FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
+" WHERE e.extname" EQUALS "'dlock'::pg_catalog.name AND n.oid" EQUALS "e.extnamespace";
+
+const char	dlock_sql_fence[] = "SELECT %s.dlock_fence(key => $1" TEXT ", version => $2" INT8 ")";
+
 /* is the server there? */
 const char	dlock_sql_probe[] = "SELECT 1";
 
@@ -338,7 +349,7 @@ const char	dlock_sql_abandoned[] =
 " FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", TEXT) ", " UNNEST("3", BOOL) ") AS u(k, o, q)";
 
 /*
- * Looking: fill_info() and dlock_list_waiters() in keys.c know the columns by
+ * Looking: fill_info() and dlock_list_waiters() in inspect.c know the columns by
  * number.  A key that an open transaction keeps busy has no version.  Whether we
  * may see owner and value is decided as the server does it; a router names roles
  * that it need not have.

@@ -51,6 +51,8 @@ typedef enum DlockKind
 extern const DlockPart dlock_sql_parts[DLOCK_KINDS];
 
 extern const char dlock_sql_lookup[];
+extern const char dlock_sql_schema[];
+extern const char dlock_sql_fence[];
 extern const char dlock_sql_probe[];
 extern const char dlock_sql_listen[];
 extern const char dlock_sql_try[];

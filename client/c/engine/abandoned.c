@@ -41,8 +41,8 @@ dlock_abandoned_add(dlock_handle *handle, const char *key, const char *owner,
 
 	if (request == NULL)
 		return;
-	request->key = dlock_strdup(key);
-	request->owner = dlock_strdup(owner);
+	request->key = strdup(key);
+	request->owner = strdup(owner);
 	request->due = dlock_now();
 	request->pause = DLOCK_ABANDONED_PAUSE_MS;
 	request->in_queue = in_queue;

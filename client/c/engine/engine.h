@@ -19,12 +19,25 @@
 #include "base/constants.h"
 #include "base/sql.h"
 #include "base/util.h"
-#include "engine/params.h"
 #include "net/conn.h"
 
 typedef struct DlockLink DlockLink;
 typedef struct DlockRequest DlockRequest;
 typedef struct DlockSleeper DlockSleeper;
+
+/*
+ * Parameters while they are collected: texts, and arrays, whose bytes are one
+ * behind the other and may move while they grow.
+ */
+typedef struct DlockParamList
+{
+	PQExpBufferData bytes;
+	int			n;
+	size_t		starts[DLOCK_MAX_PARAMS];	/* of an array, in bytes */
+	int			lengths[DLOCK_MAX_PARAMS];
+	int			formats[DLOCK_MAX_PARAMS];	/* 1: it is an array */
+	const char *values[DLOCK_MAX_PARAMS];
+} DlockParamList;
 
 /*
  * Locks
@@ -551,6 +564,15 @@ extern void dlock_events_asked(dlock_handle *handle, dlock_lock *const *locks,
 							   int n, int64_t now);
 extern void dlock_events_refuted(dlock_lock *lock);
 extern void dlock_events_unanswered(dlock_lock *lock);
+
+/* params.c; without the mutex */
+extern void dlock_params_init(DlockParamList *list);
+extern void dlock_params_free(DlockParamList *list);
+extern void dlock_params_add_text(DlockParamList *list, const char *text);
+extern void dlock_params_add_array(DlockParamList *list, DlockType type, int n);
+extern void dlock_params_add_element(DlockParamList *list, DlockType type, const char *text);
+extern void dlock_params_add_number(DlockParamList *list, int64_t number);
+extern bool dlock_params_finish(DlockParamList *list);
 
 /* tickets.c */
 extern void dlock_tickets_add(dlock_op *op);

@@ -85,7 +85,7 @@ request_done(dlock_handle *handle, DlockRequest *request)
 	dlock_op_step(op);
 }
 
-/* Send a request; its answer belongs to that stage. */
+/* A request that the caller completes and submits; its answer belongs to that stage. */
 static void
 prepare(dlock_op *op, DlockStage stage, DlockKind kind, const char *sql, int nparams)
 {
@@ -133,10 +133,18 @@ set_terms(dlock_op *op)
 	op->params[11] = options->lazy ? "t" : "f";
 }
 
-/* The first three parameters of statements about several grants (sql.c). */
+/* The first three parameters of a statement about the grant, or about the first n of several. */
 static void
-add_grants(dlock_op *op, size_t n)
+set_grants(dlock_op *op, size_t n)
 {
+	if (!op->several)
+	{
+		op->params[0] = op->lock->key;
+		op->params[1] = number_text(op->texts[NUMBER], op->lock->version);
+		op->params[2] = op->lock->owner;
+		return;
+	}
+	dlock_params_init(op->list);
 	dlock_params_add_array(op->list, DLOCK_TYPE_TEXT, (int) n);
 	for (size_t i = 0; i < n; i++)
 		dlock_params_add_element(op->list, DLOCK_TYPE_TEXT, op->locks[i]->key);
@@ -148,7 +156,7 @@ add_grants(dlock_op *op, size_t n)
 		dlock_params_add_element(op->list, DLOCK_TYPE_TEXT, op->locks[i]->owner);
 }
 
-/* The same, if there may be several locks, whose parameters are in op->list. */
+/* Send a request; the parameters of one about several locks are in op->list. */
 static void
 submit_list(dlock_op *op)
 {
@@ -224,9 +232,7 @@ ask_statement(dlock_op *op)
 static void
 ask_adopt(dlock_op *op)
 {
-	op->params[0] = op->lock->key;
-	op->params[1] = number_text(op->texts[NUMBER], op->lock->version);
-	op->params[2] = op->lock->owner;
+	set_grants(op, 1);
 	op->params[3] = op->lock->ttl_ms > 0 ? ms_text(op->texts[CLEANUP], op->lock->ttl_ms) : NULL;
 	prepare(op, DLOCK_STAGE_TRY, DLOCK_OTHER, dlock_sql_adopt, 5);
 	op->request.row_param = 5;
@@ -273,10 +279,9 @@ ask_dequeue(dlock_op *op)
 static void
 ask_confirm(dlock_op *op)
 {
+	set_grants(op, op->n);
 	if (op->several)
 	{
-		dlock_params_init(op->list);
-		add_grants(op, op->n);
 		dlock_params_add_array(op->list, DLOCK_TYPE_BOOL, (int) op->n);
 		for (size_t i = 0; i < op->n; i++)
 			dlock_params_add_element(op->list, DLOCK_TYPE_BOOL, "t");
@@ -285,9 +290,6 @@ ask_confirm(dlock_op *op)
 	}
 	else
 	{
-		op->params[0] = op->lock->key;
-		op->params[1] = number_text(op->texts[NUMBER], op->lock->version);
-		op->params[2] = op->lock->owner;
 		op->params[3] = NULL;
 		prepare(op, DLOCK_STAGE_CONFIRM, DLOCK_REFRESHES, dlock_sql_refresh, 5);
 	}
@@ -471,26 +473,37 @@ lost(dlock_op *op)
 	end(op);
 }
 
+/*
+ * The lock, of the first n, that a row of an answer is about.  An answer about several begins
+ * with their number; what it says is in *column.  NULL: none, so the server is not ours.
+ */
+static dlock_lock *
+lock_of(const dlock_op *op, size_t n, const DlockReply *reply, int row, int *column)
+{
+	int			i = op->several ? dlock_reply_index(reply, row, 0, (int) n) : 0;
+
+	*column = op->several ? 1 : 0;
+	return i >= 0 ? op->locks[i] : NULL;
+}
+
 /* Take the versions out of the reply.  False: it was not granted. */
 static bool
 take_versions(dlock_op *op, const DlockReply *reply)
 {
 	size_t		n = 0;
 
-	if (!op->several)
-	{
-		op->lock->version = dlock_reply_int(reply, 0, 0);
-		return op->lock->version != 0;
-	}
+	for (size_t i = 0; i < op->n; i++)
+		op->locks[i]->version = 0;
 	for (int row = 0; row < dlock_reply_rows(reply); row++)
 	{
-		int64_t		i = dlock_reply_int(reply, row, 0) - 1;
+		int			column;
+		dlock_lock *lock = lock_of(op, op->n, reply, row, &column);
 
-		if (i < 0 || i >= (int64_t) op->n)
+		if (lock == NULL || lock->version > 0)
 			continue;
-		op->locks[i]->version = dlock_reply_int(reply, row, 1);
-		op->locks[i]->ttl_ms = op->lock->ttl_ms;
-		n++;
+		lock->version = dlock_reply_int(reply, row, column);
+		lock->ttl_ms = op->lock->ttl_ms;
+		n += lock->version > 0;
 	}
 	return n == op->n;
 }
@@ -532,7 +545,7 @@ adopted(dlock_op *op, const DlockReply *reply)
 		return;
 	}
 	if (op->lock->ttl_ms == 0)
-		op->lock->ttl_ms = dlock_max(dlock_reply_int(reply, 0, 0), 1);
+		op->lock->ttl_ms = dlock_max(dlock_reply_amount(reply, 0, 0), 1);
 	op->lock->slots = dlock_reply_slots(reply, 0, 1);
 	granted(op, op->request.sent_at);
 }
@@ -543,11 +556,12 @@ confirmed(dlock_op *op, const DlockReply *reply)
 {
 	size_t		ours = 0;
 
-	if (!op->several)
-		ours = dlock_reply_bool(reply, 0, 0);
-	else
-		for (int row = 0; row < dlock_reply_rows(reply); row++)
-			ours += dlock_reply_bool(reply, row, 1);
+	for (int row = 0; row < dlock_reply_rows(reply); row++)
+	{
+		int			column;
+
+		ours += lock_of(op, op->n, reply, row, &column) != NULL && dlock_reply_bool(reply, row, column);
+	}
 	if (ours == op->n)
 		granted(op, op->request.sent_at);
 	else
@@ -619,7 +633,7 @@ claimed(dlock_op *op, const DlockReply *reply)
 	else if (strcmp(state, "granted") == 0)
 	{
 		op->lock->version = dlock_reply_int(reply, 0, 1);
-		if (!dlock_reply_bool(reply, 0, 2))
+		if (!dlock_reply_bool(reply, 0, 2) || op->lock->version <= 0)
 			lost(op);
 		else
 		{
@@ -758,20 +772,14 @@ begin_release(dlock_op *op)
 	}
 	for (size_t i = 0; i < op->nasked; i++)
 		op->locks[i]->ours_until = op->locks[i]->hold == DLOCK_HOLD_OURS ? op->locks[i]->deadline : 0;
+	set_grants(op, op->nasked);
 	if (op->several)
 	{
-		dlock_params_init(op->list);
-		add_grants(op, op->nasked);
 		dlock_params_add_text(op->list, NULL);
 		prepare(op, DLOCK_STAGE_RELEASE, DLOCK_OTHER, dlock_sql_release_all, 0);
 	}
 	else
-	{
-		op->params[0] = op->lock->key;
-		op->params[1] = number_text(op->texts[NUMBER], op->lock->version);
-		op->params[2] = op->lock->owner;
 		prepare(op, DLOCK_STAGE_RELEASE, DLOCK_RELEASES, dlock_sql_release, 4);
-	}
 	op->request.row_param = 4;
 	submit_list(op);
 }
@@ -804,16 +812,18 @@ release_answered(dlock_op *op, const DlockReply *reply)
 {
 	if (reply == NULL)
 		note_failure(op, op->request.error.status, &op->request.error);
-	else if (!op->several)
-		released(op, op->lock, dlock_reply_get(reply, 0, 0));
-	else
-		for (int row = 0; row < dlock_reply_rows(reply); row++)
-		{
-			int64_t		i = dlock_reply_int(reply, row, 0) - 1;
+	for (int row = 0; reply != NULL && row < dlock_reply_rows(reply); row++)
+	{
+		int			column;
+		dlock_lock *lock = lock_of(op, op->nasked, reply, row, &column);
 
-			if (i >= 0 && i < (int64_t) op->nasked)
-				released(op, op->locks[i], dlock_reply_get(reply, row, 1));
-		}
+		if (lock != NULL)
+			released(op, lock, dlock_reply_get(reply, row, column));
+	}
+	/* each has a row, unless a function of the server is not ours */
+	for (size_t i = 0; reply != NULL && i < op->nasked; i++)
+		if (op->locks[i]->hold != DLOCK_HOLD_RELEASED)
+			released(op, op->locks[i], NULL);
 	end(op);
 }
 

@@ -67,7 +67,7 @@ report_holders(dlock_handle *handle, dlock_status status, const char *const *key
 		size_t		n = 0;
 		Text		line = {0};
 
-		if (dlock_get_infos(handle, keys[i], until - dlock_now(), &infos, &n, NULL) == DLOCK_OK &&
+		if (dlock_get_info(handle, keys[i], until - dlock_now(), &infos, &n, NULL) == DLOCK_OK &&
 			n > 0)
 		{
 			text_holder(&line, keys[i], count > 1, infos, n);
@@ -109,8 +109,8 @@ report_lost(dlock_handle *handle, const Options *options)
 	size_t		n = 0;
 	Text		line = {0};
 	const dlock_info *named = NULL;
-	bool		is_known = dlock_get_infos(handle, options->key, HOLDER_MS, &infos, &n,
-										   NULL) == DLOCK_OK;
+	bool		is_known = dlock_get_info(handle, options->key, HOLDER_MS, &infos, &n,
+										  NULL) == DLOCK_OK;
 	bool		is_held = false;
 	size_t		i;
 

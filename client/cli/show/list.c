@@ -311,7 +311,7 @@ list_get_one(dlock_handle *handle, const char *key, List *list, dlock_error *err
 	dlock_status status;
 
 	memset(list, 0, sizeof(*list));
-	status = dlock_get_infos(handle, key, -1, &list->infos, &list->info_count, err);
+	status = dlock_get_info(handle, key, -1, &list->infos, &list->info_count, err);
 	if (status == DLOCK_OK)
 		status = dlock_list_waiters(handle, like, 0, -1, &list->waiters,
 									&list->waiter_count, err);

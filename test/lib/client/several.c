@@ -119,7 +119,7 @@ all_infos(const char *key, char *more, size_t size, dlock_error *err)
 {
 	dlock_info *found = NULL;
 	size_t		n = 0;
-	dlock_status status = dlock_get_infos(handle, key, -1, &found, &n, err);
+	dlock_status status = dlock_get_info(handle, key, -1, &found, &n, err);
 	size_t		len = (size_t) snprintf(more, size, "count=%d grants=", (int) n);
 
 	for (size_t i = 0; i < n && len + 100 < size; i++)

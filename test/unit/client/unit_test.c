@@ -17,7 +17,7 @@
 
 #include "engine/engine.h"
 #include "net/errors.h"
-#include "net/resolve.h"
+#include "net/conn.h"
 #include "unit_test.h"
 
 static int	tests = 0;
@@ -204,7 +204,7 @@ test_arguments(void)
 	ok(dlock_acquire(handle, "k", &options, &lock, &err) == DLOCK_INVALID, "bad cleanup");
 	ok(dlock_watch(handle, NULL, &version, 0, &err) == DLOCK_INVALID, "watch: no key");
 	ok(dlock_check_key(handle, NULL, 1, NULL, 0, &err) == DLOCK_INVALID, "check: no key");
-	ok(dlock_get_info(handle, "k", 0, NULL, &err) == DLOCK_INVALID, "info: no place");
+	ok(dlock_get_info(handle, "k", 0, NULL, NULL, &err) == DLOCK_INVALID, "info: no place");
 	ok(dlock_list(handle, NULL, 0, 0, NULL, NULL, &err) == DLOCK_INVALID, "list: no place");
 	ok(dlock_force_release(handle, NULL, 0, "x", 0, NULL, &err) == DLOCK_INVALID, "force: no key");
 	test_several(handle);
@@ -298,8 +298,8 @@ test_hearing(void)
 	if (dlock_open("host=/nowhere", NULL, &handle, NULL) != DLOCK_OK)
 		abort();
 	lock.handle = other.handle = handle;
-	lock.key = dlock_strdup("k");
-	other.key = dlock_strdup("k");
+	lock.key = strdup("k");
+	other.key = strdup("k");
 	lock.version = 5;
 	other.version = 7;
 	lock.next = &other;
@@ -341,7 +341,7 @@ test_hearing(void)
 	/* keys with what JSON escapes */
 	lock.heard = false;
 	free(lock.key);
-	lock.key = dlock_strdup("a\"b\\c\td\001\xc3\xa4");
+	lock.key = strdup("a\"b\\c\td\001\xc3\xa4");
 	dlock_events_hear(handle, "{\"event\": \"forced\", \"key\": \"a\\\"b\\\\c\\td\\u0001\xc3\xa4x\", \"version\": 5}");
 	ok(!lock.heard, "a longer key");
 	dlock_events_hear(handle, "{\"event\": \"forced\", \"key\": \"a\\\"b\\\\c\\td\\u0001\xc3\xa4\", \"version\": 5}");
