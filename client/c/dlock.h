@@ -251,10 +251,16 @@ typedef struct dlock_options
 	const char *value;
 
 	/*
-	 * The name of the request; NULL, the default: a random one.  The same
-	 * name gets the same grant again, so it must be unique to the request.
+	 * The name of the request; NULL, the default: a random one.  A grant that
+	 * this name has already is busy, as anybody's is, unless adopt is set.
 	 */
 	const char *owner;
+
+	/*
+	 * If the owner has a grant already, take it over instead: the lock of a
+	 * process that has ended, or one whose kind is to be changed.
+	 */
+	int			adopt;
 
 	/* 0, the default, to 2147483647. */
 	int32_t		priority;
@@ -276,11 +282,13 @@ typedef struct dlock_options
 	void	   *callback_arg;
 
 	/*
-	 * How many may hold the key at once: DLOCK_EXCLUSIVE, the default,
-	 * DLOCK_SHARED for any number of readers, or a number from 2 to 10000 for
-	 * one of so many places.
+	 * How many may hold the key at once: 1, the default, is exclusive, and a
+	 * number from 2 to 10000 asks for one of so many places.
 	 */
 	int32_t		slots;
+
+	/* Share the key with any number of others that do.  slots is 1 then. */
+	int			shared;
 
 	/*
 	 * The key stays busy for so long after the grant, even if it is released
@@ -310,10 +318,6 @@ typedef struct dlock_options
 	int			reentrant;
 } dlock_options;
 
-/* Values of slots other than a number of places. */
-#define DLOCK_EXCLUSIVE 0
-#define DLOCK_SHARED (-1)
-
 extern void dlock_options_init_size(dlock_options *options, size_t size);
 #define dlock_options_init(options) \
 	dlock_options_init_size((options), sizeof(dlock_options))
@@ -325,7 +329,9 @@ extern void dlock_options_init_size(dlock_options *options, size_t size);
  * releases it as soon as it can, and it ends by its TTL at the latest.
  *
  * After lost answers, broken connections and failovers the request is repeated
- * with the same owner, so there is one grant or none.  options may be NULL.
+ * with the same owner, so there is one grant or none.  Then it gets a grant that
+ * this owner has, because that is its own; so two requests that are made at the
+ * same time must not have the same owner.  options may be NULL.
  */
 extern dlock_status dlock_acquire(dlock_handle *handle, const char *key,
 								  const dlock_options *options,
@@ -335,8 +341,8 @@ extern dlock_status dlock_acquire(dlock_handle *handle, const char *key,
  * Acquire all of n locks, or none.  DLOCK_OK: locks[i] is the grant of keys[i],
  * to be freed with dlock_free().  Otherwise they are all NULL.
  *
- * slots[i] counts for keys[i]; slots may be NULL, and then options->slots counts
- * for all.  There may be up to 1000 keys, none of them twice.  They may be in any
+ * slots[i] and shared[i] count for keys[i]; both may be NULL, and then those of the
+ * options count for all.  With an owner, adopt must be set.  There may be up to 1000 keys, none of them twice.  They may be in any
  * order: two of these calls never wait for each other in a circle.  wait_ms is
  * for all of them together, and the TTLs begin when the last one is granted.
  * cleanup_ms, force, at_least_ms, delay_ms, lazy and reentrant must not be set.
@@ -349,6 +355,7 @@ extern dlock_status dlock_acquire(dlock_handle *handle, const char *key,
 extern dlock_status dlock_acquire_all(dlock_handle *handle,
 									  const char *const *keys, size_t n,
 									  const int32_t *slots,
+									  const int *shared,
 									  const dlock_options *options,
 									  dlock_lock **locks, dlock_error *err);
 
@@ -438,13 +445,14 @@ extern int64_t dlock_left_ms(const dlock_lock *lock);
 /* Why it was lost; DLOCK_REASON_NONE if it was not.  Local. */
 extern dlock_reason dlock_lost_reason(const dlock_lock *lock);
 
-/* The version, which is the fencing token.  These five are local. */
+/* The version, which is the fencing token.  These six are local. */
 extern int64_t dlock_version(const dlock_lock *lock);
 extern const char *dlock_key(const dlock_lock *lock);
 extern const char *dlock_owner(const dlock_lock *lock); /* NULL: adopted without
 														 * one */
 extern int64_t dlock_ttl_ms(const dlock_lock *lock);
-extern int32_t dlock_slots(const dlock_lock *lock); /* as in dlock_options */
+extern int32_t dlock_slots(const dlock_lock *lock); /* 0: it is shared */
+extern int	dlock_is_shared(const dlock_lock *lock);
 
 /*
  * Leader election: the leader holds the lock, whose version is the term.
@@ -504,7 +512,8 @@ typedef struct dlock_info
 	int64_t		requestor_since_ms; /* Unix time */
 	int64_t		requestor_deadline_ms;	/* Unix time */
 	int64_t		requestor_left_ms;
-	int32_t		slots;			/* as in dlock_options */
+	int32_t		slots;			/* as in dlock_options; 0: it is shared */
+	int			shared;
 	int32_t		using_pid;		/* of an open transaction that uses it, or 0 */
 	int			hidden;			/* 1: we may not see owner and value */
 } dlock_info;
@@ -521,7 +530,8 @@ typedef struct dlock_waiter
 	int64_t		since_ms;		/* Unix time */
 	int64_t		until_ms;		/* Unix time, 0: without limit */
 	int64_t		waited_ms;
-	int32_t		slots;			/* as in dlock_options */
+	int32_t		slots;			/* as in dlock_options; 0: it is shared */
+	int			shared;
 	int			hidden;			/* 1: we may not see its owner */
 	int64_t		ticket;			/* 0: a session waits, the one with that pid */
 } dlock_waiter;

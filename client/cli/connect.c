@@ -241,11 +241,13 @@ fill_lock_options(const Options *options, dlock_options *out)
 	out->wait_ms = options->wait;
 	out->value = options->value;
 	out->owner = options->owner != NULL ? options->owner : default_owner();
+	/* our own name is that of one request, which may be repeated */
+	out->adopt = options->adopt || options->owner == NULL;
 	out->priority = (int32_t) options->priority;
 	out->cleanup_ms = options->cleanup > 0 ? options->cleanup : 0;
 	out->force = options->force;
-	out->slots = options->shared ? DLOCK_SHARED :
-		options->slots > 1 ? (int32_t) options->slots : DLOCK_EXCLUSIVE;
+	out->slots = options->slots > 1 ? (int32_t) options->slots : 1;
+	out->shared = options->shared;
 	out->at_least_ms = options->at_least;
 	out->delay_ms = options->delay;
 	out->lazy = options->lazy;

@@ -43,8 +43,11 @@ main(int argc, char **argv)
 
 	if (argc < 2)
 	{
-		error("no command given");
-		hint("Try \"dlock --help\" for more information.");
+		Text		summary = {0};
+
+		text_summary(&summary);
+		fputs(summary.data, stderr);
+		text_free(&summary);
 		return EXIT_USAGE;
 	}
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0 ||

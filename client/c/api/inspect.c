@@ -118,7 +118,11 @@ fill_info(dlock_info *info, const DlockReply *reply, int row)
 	info->requestor_since_ms = dlock_reply_amount(reply, row, 16);
 	info->requestor_deadline_ms = dlock_reply_amount(reply, row, 17);
 	info->requestor_left_ms = dlock_reply_amount(reply, row, 18);
-	info->slots = info->version != 0 ? dlock_reply_slots(reply, row, 19) : 0;
+	if (info->version != 0)
+	{
+		info->slots = dlock_reply_slots(reply, row, 19);
+		info->shared = info->slots == DLOCK_SHARED;
+	}
 	info->using_pid = (int32_t) dlock_reply_int(reply, row, 20);
 	info->hidden = dlock_reply_bool(reply, row, 21);
 	return ok;
@@ -325,7 +329,11 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 		made[i].since_ms = dlock_reply_amount(reply, row, 6);
 		made[i].until_ms = dlock_reply_amount(reply, row, 7);
 		made[i].waited_ms = dlock_reply_amount(reply, row, 8);
-		made[i].slots = dlock_reply_slots(reply, row, 9);
+		if (!made[i].watches)
+		{
+			made[i].slots = dlock_reply_slots(reply, row, 9);
+			made[i].shared = made[i].slots == DLOCK_SHARED;
+		}
 		made[i].hidden = dlock_reply_bool(reply, row, 10);
 		made[i].ticket = dlock_reply_int(reply, row, 11);
 	}

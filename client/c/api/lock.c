@@ -369,6 +369,12 @@ dlock_slots(const dlock_lock *lock)
 	return lock->slots;
 }
 
+int
+dlock_is_shared(const dlock_lock *lock)
+{
+	return lock->slots == DLOCK_SHARED;
+}
+
 int64_t
 dlock_ttl_ms(const dlock_lock *lock)
 {

@@ -28,7 +28,7 @@ typedef enum DlockType
 typedef struct DlockPart
 {
 	const char *text;
-	DlockType	types[13];		/* the last one is none */
+	DlockType	types[14];		/* the last one is none */
 	int			is_limited;		/* one more parameter is lock_timeout */
 } DlockPart;
 

@@ -152,6 +152,12 @@ struct DlockRequest
 	int64_t		wait_until;
 
 	/*
+	 * if not 0: the number of the parameter that allows the owner the grant
+	 * that it has already, which is so after a try without an answer
+	 */
+	int			again_param;
+
+	/*
 	 * if not 0: the number of the parameter that is *ttl_ms; 0 there is
 	 * replaced by the server's default, or by ttl_least if that is longer
 	 */
@@ -304,7 +310,7 @@ struct dlock_op
 
 	/* parameters */
 	char		texts[6][32];
-	const char *params[13];
+	const char *params[14];
 	DlockParamList *list;		/* of several locks */
 };
 

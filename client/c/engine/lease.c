@@ -31,7 +31,7 @@ dlock_lock_make(dlock_handle *handle, const char *key, const char *owner,
 	lock->handle = handle;
 	lock->key = strdup(key);
 	lock->owner = owner != NULL ? strdup(owner) : NULL;
-	lock->slots = options->slots == 1 ? DLOCK_EXCLUSIVE : options->slots;
+	lock->slots = options->slots;
 	lock->ttl_ms = options->ttl_ms;
 	lock->renew = options->renew != 0;
 	lock->callback = options->callback != NULL ? options->callback : handle->callback;

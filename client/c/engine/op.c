@@ -67,13 +67,23 @@ number_text(char *to, int64_t number)
 	return to;
 }
 
+/*
+ * May it have the grant that its owner has already?  A random owner is that of one request,
+ * which has a grant only if it got no answer before.
+ */
+static bool
+may_adopt(const dlock_options *options)
+{
+	return options->adopt || options->owner == NULL;
+}
+
 /* Has it no more than a key, a TTL and an owner? */
 static bool
 is_simple(const dlock_options *options)
 {
 	return options->value == NULL && options->priority == 0 && options->cleanup_ms == 0 &&
-		!options->force && (options->slots == DLOCK_EXCLUSIVE || options->slots == 1) &&
-		options->at_least_ms == 0 && options->delay_ms == 0 && !options->lazy;
+		!options->force && options->slots == 1 &&
+		options->at_least_ms == 0 && options->delay_ms == 0 && !options->lazy && may_adopt(options);
 }
 
 static void
@@ -124,13 +134,13 @@ set_terms(dlock_op *op)
 	op->params[2] = op->lock->owner;
 	op->params[3] = options->value;
 	op->params[4] = number_text(op->texts[PRIORITY], options->priority);
-	op->params[6] = options->slots == DLOCK_SHARED ? NULL :
-		number_text(op->texts[SLOTS], dlock_max(options->slots, 1));
+	op->params[6] = options->slots == DLOCK_SHARED ? NULL : number_text(op->texts[SLOTS], options->slots);
 	op->params[7] = ms_text(op->texts[CLEANUP], options->cleanup_ms);
 	op->params[8] = options->force ? "t" : "f";
 	op->params[9] = ms_text(op->texts[AT_LEAST], options->at_least_ms);
 	op->params[10] = ms_text(op->texts[DELAY], options->delay_ms);
 	op->params[11] = options->lazy ? "t" : "f";
+	op->params[12] = may_adopt(options) || op->in_doubt ? "t" : "f";
 }
 
 /* The first three parameters of a statement about the grant, or about the first n of several. */
@@ -181,8 +191,9 @@ ask_try(dlock_op *op)
 	set_terms(op);
 	op->params[5] = "f";
 	prepare(op, DLOCK_STAGE_TRY, is_simple(&op->options) ? DLOCK_TRIES_FOR_KEY : DLOCK_TRIES,
-			dlock_sql_try, 12);
+			dlock_sql_try, 13);
 	set_ttl_param(op, 2);
+	op->request.again_param = 13;
 	submit(op);
 }
 
@@ -219,13 +230,15 @@ ask_statement(dlock_op *op)
 		prepare(op, DLOCK_STAGE_TRY, DLOCK_OTHER, waits ? dlock_sql_wait_all : dlock_sql_try_all, 0);
 	}
 	else
-		prepare(op, DLOCK_STAGE_TRY, DLOCK_OTHER, waits ? dlock_sql_wait : dlock_sql_try, waits ? 13 : 12);
+		prepare(op, DLOCK_STAGE_TRY, DLOCK_OTHER, waits ? dlock_sql_wait : dlock_sql_try, waits ? 14 : 13);
 	set_ttl_param(op, 2);
 	if (waits)
 	{
-		op->request.wait_param = op->several ? 9 : 13;
+		op->request.wait_param = op->several ? 9 : 14;
 		op->request.wait_until = op->wait_until;
 	}
+	if (!op->several)
+		op->request.again_param = 13;
 	if (op->options.session)
 		op->request.use = DLOCK_USE_SESSION;
 	op->request.ready_at = dlock_min(op->due, op->wait_until);
@@ -250,7 +263,8 @@ ask_enqueue(dlock_op *op)
 
 	set_terms(op);
 	op->params[1] = ttl_ms > 0 ? ms_text(op->texts[NUMBER], ttl_ms) : NULL;
-	prepare(op, DLOCK_STAGE_ENQUEUE, DLOCK_ENQUEUES, dlock_sql_enqueue, 12);
+	prepare(op, DLOCK_STAGE_ENQUEUE, DLOCK_ENQUEUES, dlock_sql_enqueue, 13);
+	op->request.again_param = 13;
 	op->request.wait_param = 6;
 	op->request.wait_until = op->wait_until;
 	submit(op);

@@ -71,6 +71,8 @@ dlock_request_set_params(DlockRequest *request, const DlockConn *conn, int64_t n
 		snprintf(request->ttl_text, sizeof(request->ttl_text), "%lld ms", (long long) *request->ttl_ms);
 		request->params[request->ttl_param - 1] = request->ttl_text;
 	}
+	if (request->again_param > 0 && request->in_doubt)
+		request->params[request->again_param - 1] = "t";
 	if (request->row_param > 0)
 		request->params[request->row_param - 1] = row_limit;
 	if (request->wait_param > 0)

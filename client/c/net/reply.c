@@ -12,7 +12,7 @@
 
 #include <libpq-fe.h>
 
-#include "dlock.h"
+#include "base/constants.h"
 #include "net/reply.h"
 
 /* What replies share; the threads that free them may run at the same time. */
@@ -128,7 +128,7 @@ dlock_reply_bool(const DlockReply *reply, int row, int column)
 	return text != NULL && text[0] == 't';
 }
 
-/* 1 is exclusive, null is shared. */
+/* 1 is exclusive, null is shared: DLOCK_SHARED. */
 int32_t
 dlock_reply_slots(const DlockReply *reply, int row, int column)
 {
@@ -136,7 +136,7 @@ dlock_reply_slots(const DlockReply *reply, int row, int column)
 
 	if (dlock_reply_get(reply, row, column) == NULL)
 		return DLOCK_SHARED;
-	return slots == 1 ? DLOCK_EXCLUSIVE : (int32_t) slots;
+	return slots >= 1 && slots <= INT32_MAX ? (int32_t) slots : 1;
 }
 
 void

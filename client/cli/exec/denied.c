@@ -51,16 +51,20 @@ text_holder(Text *line, const char *key, bool name_it, const dlock_info *infos, 
 	text_add(line, " unless renewed.");
 }
 
-/* Report who holds them, unless the server takes too long to tell. */
-void
+/*
+ * Report who holds them, unless the server takes too long to tell.  Returns whether that
+ * owner (NULL: none) is one of the holders.
+ */
+bool
 report_holders(dlock_handle *handle, dlock_status status, const char *const *keys,
-			   int count)
+			   int count, const char *owner)
 {
 	int64_t		until = dlock_now() + HOLDER_MS;
+	bool		is_ours = false;
 	int			i;
 
 	if (exit_code(status) != EXIT_BUSY || is_quiet)
-		return;
+		return false;
 	for (i = 0; i < count && dlock_now() < until; i++)
 	{
 		dlock_info *infos = NULL;
@@ -73,9 +77,12 @@ report_holders(dlock_handle *handle, dlock_status status, const char *const *key
 			text_holder(&line, keys[i], count > 1, infos, n);
 			detail("%s", line.data);
 		}
+		for (size_t j = 0; j < n && owner != NULL; j++)
+			is_ours |= infos[j].owner != NULL && strcmp(infos[j].owner, owner) == 0;
 		text_free(&line);
 		dlock_list_free(infos, n);
 	}
+	return is_ours;
 }
 
 /* We did not get them. */
@@ -84,9 +91,11 @@ report_denied(dlock_handle *handle, dlock_status status, const dlock_error *err,
 			  const Hold *hold, const Options *options)
 {
 	int			code = report_status(status, err, hold_name(hold));
+	bool		is_ours = report_holders(handle, status, hold->keys, hold->count, options->owner);
 
-	report_holders(handle, status, hold->keys, hold->count);
-	if (status == DLOCK_BUSY && options->wait == 0 && !is_quiet)
+	if (is_ours && !options->adopt)
+		hint("An owner names one request, and that one has the lock.  Use --adopt to take it over, or another name.");
+	else if (status == DLOCK_BUSY && options->wait == 0 && !is_quiet)
 		hint("Use --wait to queue.");
 	return code;
 }

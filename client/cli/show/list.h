@@ -41,7 +41,7 @@ extern dlock_status list_get_hot(dlock_handle *handle, const char *glob,
 								 int64_t max_keys, int64_t timeout, List *list,
 								 dlock_error *err);
 extern dlock_status list_get_one(dlock_handle *handle, const char *key,
-								 List *list, dlock_error *err);
+								 int64_t timeout, List *list, dlock_error *err);
 extern Entry *list_find(const List *list, const char *key);
 extern Entry *list_add(List *list, const char *key);
 extern void list_by_key(List *list);

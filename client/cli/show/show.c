@@ -439,7 +439,7 @@ run_info(const Options *options)
 	List		list;
 	Entry		nobody = {.key = options->key};
 	const Entry *entry;
-	dlock_status status = list_get_one(handle, options->key, &list, &err);
+	dlock_status status = list_get_one(handle, options->key, -1, &list, &err);
 	bool		busy;
 
 	if (status != DLOCK_OK)

@@ -113,7 +113,12 @@ lock_options(dlock_options *options, char **words, int n)
 	options->cleanup_ms = number(words, n, "cleanup", 0);
 	options->force = (int) number(words, n, "force", 0);
 	options->session = (int) number(words, n, "session", 0);
+	/* in the tests, 0 is exclusive and -1 is shared */
 	options->slots = (int32_t) number(words, n, "slots", 0);
+	options->shared = options->slots == -1;
+	if (options->slots == -1 || options->slots == 0)
+		options->slots = 1;
+	options->adopt = (int) number(words, n, "adopt", 0);
 	options->at_least_ms = number(words, n, "at_least", 0);
 	options->delay_ms = number(words, n, "delay", 0);
 	options->lazy = (int) number(words, n, "lazy", 0);
@@ -409,7 +414,7 @@ do_waiters(Line *line)
 		MORE(line, "count=%d first=%s pid=%d ticket=%d priority=%d position=%d watches=%d since=%d until=%d slots=%d",
 			 (int) count, waiters[0].key, waiters[0].pid != 0, waiters[0].ticket != 0, (int) waiters[0].priority,
 			 (int) waiters[0].position, waiters[0].watches, waiters[0].since_ms > 0,
-			 waiters[0].until_ms > 0, (int) waiters[0].slots);
+			 waiters[0].until_ms > 0, waiters[0].shared ? -1 : waiters[0].slots == 1 ? 0 : (int) waiters[0].slots);
 	dlock_waiters_free(waiters, count);
 	return status;
 }

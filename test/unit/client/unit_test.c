@@ -129,12 +129,12 @@ test_several(dlock_handle *handle)
 	dlock_options options;
 	dlock_error err;
 
-	ok(dlock_acquire_all(handle, NULL, 1, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: no keys");
-	ok(dlock_acquire_all(handle, keys, 1, NULL, NULL, NULL, &err) == DLOCK_INVALID, "all: no locks");
-	ok(dlock_acquire_all(handle, keys, 0, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: none");
-	ok(dlock_acquire_all(handle, keys, 2, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: a key is null");
-	ok(dlock_acquire_all(handle, keys, 1, slots, NULL, locks, &err) == DLOCK_INVALID, "all: invalid slots");
-	ok(dlock_acquire_all(NULL, keys, 1, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: no handle");
+	ok(dlock_acquire_all(handle, NULL, 1, NULL, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: no keys");
+	ok(dlock_acquire_all(handle, keys, 1, NULL, NULL, NULL, NULL, &err) == DLOCK_INVALID, "all: no locks");
+	ok(dlock_acquire_all(handle, keys, 0, NULL, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: none");
+	ok(dlock_acquire_all(handle, keys, 2, NULL, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: a key is null");
+	ok(dlock_acquire_all(handle, keys, 1, slots, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: invalid slots");
+	ok(dlock_acquire_all(NULL, keys, 1, NULL, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: no handle");
 	ok(dlock_release_all(locks, 0, 0, &err) == DLOCK_OK, "release all: none");
 	ok(dlock_release_all(locks, 1, 0, &err) == DLOCK_INVALID, "release all: null");
 	ok(dlock_adopt(handle, "a", 1, NULL, NULL, NULL, &err) == DLOCK_INVALID, "adopt: no lock");
@@ -143,6 +143,13 @@ test_several(dlock_handle *handle)
 	dlock_options_init(&options);
 	options.slots = -2;
 	ok(dlock_acquire(handle, "a", &options, locks, &err) == DLOCK_INVALID, "acquire: invalid slots");
+	dlock_options_init(&options);
+	options.slots = 2;
+	options.shared = 1;
+	ok(dlock_acquire(handle, "a", &options, locks, &err) == DLOCK_INVALID, "acquire: shared, and one of two");
+	dlock_options_init(&options);
+	options.owner = "me";
+	ok(dlock_acquire_all(handle, keys, 1, NULL, NULL, &options, locks, &err) == DLOCK_INVALID, "all: an owner without adopt");
 	dlock_options_init(&options);
 	options.delay_ms = -1;
 	ok(dlock_acquire(handle, "a", &options, locks, &err) == DLOCK_INVALID, "acquire: negative delay");
