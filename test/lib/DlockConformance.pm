@@ -211,7 +211,8 @@ sub await
 		my $it = $found->();
 		if (defined $it) { $self->{timer}->reset; return $it; }
 		die "the driver is gone while waiting for $what: $self->{err}" unless $self->{run}->pumpable;
-		eval { $self->{run}->pump; 1 } or die "waiting for $what: $@";
+		$self->{run}->pump;
+		die "there is no sign of $what\n" if $self->{timer}->is_expired;
 	}
 	return;
 }
@@ -512,7 +513,7 @@ sub conformance
 	$shared{extension} = $params{extension} // 'dlock';
 	$shared{node} = new_node(
 		'conformance',
-		bare => 1,
+		bare => defined $params{extension},
 		streaming => $params{standby},
 		conf => "listen_addresses = '127.0.0.1'\nmax_connections = 200\nlog_statement = all\nlog_line_prefix = '%m [%p] %q%d '\n"
 		  . ($params{conf} // ''));
