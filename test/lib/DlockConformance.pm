@@ -111,7 +111,7 @@ sub find_languages
 		my $name = basename(dirname($check));
 		my $folder = ($ENV{DLOCK_LANGUAGES} // '/nowhere') . "/$name";
 
-		if (-e "$folder/ready") { push @found, [ $name, $check, 'driver', $folder ]; }
+		if (-e "$folder/drivers") { push @found, map { [ $_, $check, 'driver', $folder, $_ ] } split ' ', slurp_file("$folder/drivers"); }
 		else
 		{
 		  SKIP: { skip "$name is not set up (scripts/test --only languages)", 1; }
@@ -454,7 +454,7 @@ sub play
 
 	foreach my $self (@languages)
 	{
-		my $why = $scenario->{without}{ $self->{name} };
+		my $why = $scenario->{without}{ $self->{name} } // $scenario->{without}{ $self->{name} =~ s/_.*//r };
 
 		@$self{qw(variables labels answers events clients)} = ({}, {}, {}, [], {});
 		if (defined $why)
