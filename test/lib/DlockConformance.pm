@@ -2,7 +2,7 @@
 #
 #   conformance('basics');                      all scenarios of that file, and done_testing()
 #
-# DLOCK_LANGUAGES is the folder that scripts/test has set the languages up in.  A language that is not there is skipped.
+# DLOCK_LANGUAGE_DIR is the folder that scripts/test has set the languages up in.  A language that is not there is skipped.
 
 package DlockConformance;
 
@@ -109,7 +109,7 @@ sub find_languages
 	foreach my $check (sort glob "$root/client/*/check")
 	{
 		my $name = basename(dirname($check));
-		my $folder = ($ENV{DLOCK_LANGUAGES} // '/nowhere') . "/$name";
+		my $folder = ($ENV{DLOCK_LANGUAGE_DIR} // '/nowhere') . "/$name";
 
 		if (-e "$folder/drivers") { push @found, map { [ $_, $check, 'driver', $folder, $_ ] } split ' ', slurp_file("$folder/drivers"); }
 		else
