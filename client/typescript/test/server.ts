@@ -3,7 +3,7 @@
 // Servers do not run as root: if root runs the tests, the server belongs to user postgres.
 
 import { execFileSync, spawn } from 'node:child_process';
-import { chownSync, cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, Socket, type AddressInfo, type Server as NetServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -21,13 +21,15 @@ export interface Server {
   user: string;
   /** The first value of the first row, of a superuser. */
   sql(query: string, ...params: unknown[]): Promise<unknown>;
-  stop(): Promise<void>;
+  end(): Promise<void>;
 }
 
 export async function eventually<T>(condition: () => Promise<T> | T, what: string): Promise<T> {
-  for (const until = Date.now() + 60_000; Date.now() < until; await sleep(20)) {
+  const until = Date.now() + 60_000;
+  while (Date.now() < until) {
     const found = await condition();
     if (found) return found;
+    await sleep(20);
   }
   throw new Error(`it did not happen in time: ${what}`);
 }
@@ -61,12 +63,10 @@ async function start(): Promise<Server> {
   const bin = install(folder);
   const data = join(folder, 'data');
   const port = await freePort();
-  if (user.uid !== undefined) {
-    execFileSync('chown', ['-hR', `${String(user.uid)}:${String(user.gid)}`, folder]);
-    chownSync(folder, user.uid, user.gid);
-  }
-  const run = (...command: [string, ...string[]]): unknown =>
-    execFileSync(join(bin, command[0]), command.slice(1), { ...user, cwd: folder, stdio: 'ignore' });
+  if (root) execFileSync('chown', ['-hR', 'postgres:', folder]);
+  const run = (program: string, ...options: string[]): void => {
+    execFileSync(join(bin, program), options, { ...user, cwd: folder, stdio: 'ignore' });
+  };
   run('initdb', '-D', data, '-A', 'trust', '-U', 'postgres', '--no-sync');
   writeFileSync(
     join(data, 'postgresql.auto.conf'),
@@ -74,15 +74,15 @@ async function start(): Promise<Server> {
       `unix_socket_directories = ''\nfsync = off\nmax_connections = 60\n`,
   );
   run('pg_ctl', '-D', data, '-l', join(folder, 'log'), '-w', 'start');
-  const stop = (): Promise<void> => {
+  process.once('SIGTERM', () => process.exit(1));
+  process.once('exit', () => {
     run('pg_ctl', '-D', data, '-m', 'immediate', '-w', 'stop');
     rmSync(folder, { recursive: true, force: true });
-    return Promise.resolve();
-  };
-  return connectTo({ host: '127.0.0.1', port, database: 'postgres', user: 'postgres' }, stop);
+  });
+  return connectTo({ host: '127.0.0.1', port, database: 'postgres', user: 'postgres' });
 }
 
-async function connectTo(address: Omit<Server, 'sql' | 'stop'>, stop: () => Promise<void>): Promise<Server> {
+async function connectTo(address: Omit<Server, 'sql' | 'end'>): Promise<Server> {
   const admin = new pg.Client({ ...address, application_name: 'test' });
   await admin.connect();
   await admin.query('SET client_min_messages = error');
@@ -96,17 +96,14 @@ async function connectTo(address: Omit<Server, 'sql' | 'stop'>, stop: () => Prom
       const result = await admin.query<unknown[]>({ text: query, values: params, rowMode: 'array' });
       return result.rows[0]?.[0];
     },
-    stop: async () => {
-      await admin.end();
-      await stop();
-    },
+    end: () => admin.end(),
   };
 }
 
 export async function server(): Promise<Server> {
   const { PGHOST: host, PGPORT: port, PGDATABASE: database = 'postgres', PGUSER: name = 'postgres' } = process.env;
   if (host === undefined || port === undefined) return start();
-  return connectTo({ host, port: Number(port), database, user: name }, () => Promise.resolve());
+  return connectTo({ host, port: Number(port), database, user: name });
 }
 
 /** TCP in front of the server.  It can hold everything back (`silent`), or lose the answer to the next
@@ -194,7 +191,7 @@ export async function bouncer(target: Server): Promise<{ port: number; stop(): v
       `listen_addr = 127.0.0.1\nlisten_port = ${String(port)}\nunix_socket_dir =\nauth_type = trust\n` +
       `auth_file = ${folder}/users\npool_mode = transaction\ndefault_pool_size = 5\nmax_client_conn = 500\n`,
   );
-  if (user.uid !== undefined) execFileSync('chown', ['-R', String(user.uid), folder]);
+  if (root) execFileSync('chown', ['-R', 'postgres:', folder]);
   const path = `${process.env['PATH'] ?? ''}:/usr/sbin`;
   const program = spawn('pgbouncer', ['-q', join(folder, 'ini')], { ...user, stdio: 'ignore', env: { PATH: path } });
   const failed = await new Promise<boolean>((resolve) => {
