@@ -129,6 +129,7 @@ extern bool option_allowed(CommandId id, const char *name);
 extern bool encoding_is_ours;
 extern void make_conninfo(const Options *options, Text *conninfo);
 extern dlock_handle *connect_server(const Options *options);
+extern dlock_handle *connect_reader(const Options *options, bool *on_standby);
 extern int	exit_code(dlock_status status);
 extern const char *advice(dlock_status status, const dlock_error *err);
 extern int	report_status(dlock_status status, const dlock_error *err,

@@ -42,6 +42,9 @@
 /* how long to wait for the name of the holder of a busy lock */
 #define HOLDER_MS 1000
 
+/* watch: how often a standby is looked at */
+#define STANDBY_LOOK_MS 1000
+
 /* how late the parent of the guard may be, at most, before the guard acts */
 #define MAX_PATIENCE_MS 20
 

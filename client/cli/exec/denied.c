@@ -6,13 +6,37 @@
 #include "exec/hold.h"
 #include "show/list.h"
 #include "times.h"
+#include "api/inspect.h"
 #include "base/util.h"
 
 #include <string.h>
 
+/*
+ * What keeps a key busy that nobody holds.  It may be our own request, if a standby that
+ * has to confirm its commit is gone.
+ */
+void
+text_pending(Text *line, dlock_handle *handle, int32_t pid)
+{
+	char		sql[400];
+	DlockReply *reply = NULL;
+
+	snprintf(sql, sizeof(sql),
+			 "SELECT pg_catalog.current_setting('synchronous_standby_names')"
+			 " FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) %d::pg_catalog.int4"
+			 " AND a.wait_event OPERATOR(pg_catalog.=) 'SyncRep'::pg_catalog.text", (int) pid);
+	if (dlock_read(handle, sql, LOOK_MS, &reply, NULL) == DLOCK_OK && dlock_reply_rows(reply) > 0)
+		text_format(line, "the commit of process %d waits for a synchronous standby (synchronous_standby_names is \"%s\")",
+					(int) pid, dlock_reply_text(reply, 0, 0));
+	else
+		text_format(line, "an open transaction of process %d keeps it busy", (int) pid);
+	dlock_reply_free(reply);
+}
+
 /* Who holds a busy key, or what else keeps it busy. */
 static void
-text_holder(Text *line, const char *key, bool name_it, const dlock_info *infos, size_t n)
+text_holder(Text *line, dlock_handle *handle, const char *key, bool name_it,
+			const dlock_info *infos, size_t n)
 {
 	Entry		entry = {.key = key,.grants = infos,.grant_count = n};
 	const dlock_info *info = shown_grant(&entry);
@@ -23,8 +47,9 @@ text_holder(Text *line, const char *key, bool name_it, const dlock_info *infos, 
 		text_add(line, "It");
 	if (is_pending(info))
 	{
-		text_format(line, " is held by nobody, but an open transaction of process %d keeps it busy.",
-					(int) info->using_pid);
+		text_add(line, " is held by nobody, but ");
+		text_pending(line, handle, info->using_pid);
+		text_add(line, ".");
 		return;
 	}
 	if (is_cooling(info))
@@ -63,7 +88,8 @@ report_holders(dlock_handle *handle, dlock_status status, const char *const *key
 	bool		is_ours = false;
 	int			i;
 
-	if (exit_code(status) != EXIT_BUSY || is_quiet)
+	/* one without an answer may wait for a standby */
+	if ((exit_code(status) != EXIT_BUSY && status != DLOCK_TIMEOUT) || is_quiet)
 		return false;
 	for (i = 0; i < count && dlock_now() < until; i++)
 	{
@@ -74,7 +100,7 @@ report_holders(dlock_handle *handle, dlock_status status, const char *const *key
 		if (dlock_get_info(handle, keys[i], until - dlock_now(), &infos, &n, NULL) == DLOCK_OK &&
 			n > 0)
 		{
-			text_holder(&line, keys[i], count > 1, infos, n);
+			text_holder(&line, handle, keys[i], count > 1, infos, n);
 			detail("%s", line.data);
 		}
 		for (size_t j = 0; j < n && owner != NULL; j++)
@@ -141,7 +167,7 @@ report_lost(dlock_handle *handle, const Options *options)
 
 	text_clear(&line);
 	if (n > 0)
-		text_holder(&line, options->key, false, infos, n);
+		text_holder(&line, handle, options->key, false, infos, n);
 	else if (is_known)
 		text_add(&line, "It has expired, was released, or was never acquired.");
 	if (line.len > 0)

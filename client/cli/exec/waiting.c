@@ -53,14 +53,14 @@ add_place(Text *line, int position)
 }
 
 static void
-add_holder(Text *line, const Entry *entry)
+add_holder(Text *line, dlock_handle *handle, const Entry *entry)
 {
 	const dlock_info *info = shown_grant(entry);
 
 	if (info == NULL)
 		text_add(line, "nobody holds it");
 	else if (is_pending(info))
-		text_format(line, "an open transaction of process %d keeps it busy", (int) info->using_pid);
+		text_pending(line, handle, info->using_pid);
 	else if (is_cooling(info))
 		text_add(line, "nobody holds it, but it stays busy for a while");
 	else
@@ -97,7 +97,7 @@ add_queue(Waiting *waiting, Text *line)
 	{
 		const Entry *entry = list.count > 0 ? list.entries : &nobody;
 
-		add_holder(line, entry);
+		add_holder(line, waiting->handle, entry);
 		if (waiting->until > waiting->began)
 		{
 			is_sure = place(waiting, &list) > 0 || waiting->is_missing;

@@ -116,7 +116,7 @@ add_json(Text *json, const DlockReply *reply)
 int
 run_health(const Options *options)
 {
-	dlock_handle *handle = connect_server(options);
+	dlock_handle *handle = connect_reader(options, NULL);
 	dlock_error err = {0};
 	DlockReply *reply = NULL;
 	Text		out = {0};

@@ -251,7 +251,7 @@ show_list(const Options *options, const List *list)
 int
 run_ls(const Options *options)
 {
-	dlock_handle *handle = connect_server(options);
+	dlock_handle *handle = connect_reader(options, NULL);
 	dlock_error err = {0};
 	List		list;
 	bool		by_key = options->sort == NULL || strcmp(options->sort, "key") == 0;
@@ -434,7 +434,7 @@ show_info(const Entry *entry, const List *list)
 int
 run_info(const Options *options)
 {
-	dlock_handle *handle = connect_server(options);
+	dlock_handle *handle = connect_reader(options, NULL);
 	dlock_error err = {0};
 	List		list;
 	Entry		nobody = {.key = options->key};

@@ -82,7 +82,7 @@ add_text(Text *out, const Options *options, const Numbers *numbers)
 int
 run_stats(const Options *options)
 {
-	dlock_handle *handle = connect_server(options);
+	dlock_handle *handle = connect_reader(options, NULL);
 	dlock_error err = {0};
 	Numbers		numbers;
 	Text		out = {0};

@@ -3,7 +3,9 @@
  *	  Printing a line for each change of a key.
  */
 #include "show/list.h"
+#include "times.h"
 
+#include <poll.h>
 #include <string.h>
 
 /* Continuation lines are indented, so that changes stand out. */
@@ -102,6 +104,24 @@ look(dlock_handle *handle, const Options *options, Seen *seen, dlock_error *err)
 	return status;
 }
 
+/* A standby is not told of changes, so we look until there is one. */
+static dlock_status
+look_again(dlock_handle *handle, const Options *options, Seen *seen, int64_t *version,
+		   dlock_error *err)
+{
+	int64_t		before = *version;
+	bool		cooled = seen->cools_for > 0;
+	dlock_status status;
+
+	do
+	{
+		poll(NULL, 0, STANDBY_LOOK_MS);
+		status = look(handle, options, seen, err);
+		*version = seen->holder != NULL ? seen->holder->version : 0;
+	} while (status == DLOCK_OK && *version == before && cooled == (seen->cools_for > 0));
+	return status;
+}
+
 /*
  * Print the current state, then each change.  A watch that was interrupted is
  * resumed with the version that it knows, so a failover does not end it.  The
@@ -110,7 +130,8 @@ look(dlock_handle *handle, const Options *options, Seen *seen, dlock_error *err)
 int
 run_watch(const Options *options)
 {
-	dlock_handle *handle = connect_server(options);
+	bool		on_standby;
+	dlock_handle *handle = connect_reader(options, &on_standby);
 	dlock_error err = {0};
 	dlock_status status;
 	int64_t		version;
@@ -131,6 +152,11 @@ run_watch(const Options *options)
 		if (!told || (options->until_free && version == 0 && seen.cools_for == 0) ||
 			(options->count > 0 && lines >= options->count))
 			break;
+		if (on_standby)
+		{
+			status = look_again(handle, options, &seen, &version, &err);
+			continue;
+		}
 		status = dlock_watch(handle, options->key, &version,
 							 seen.cools_for > 0 ? seen.cools_for : -1, &err);
 		if (status != DLOCK_OK && status != DLOCK_UNCHANGED)

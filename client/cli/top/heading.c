@@ -119,6 +119,8 @@ add_title(const Top *top, Text *out)
 	Text	   *text;
 
 	text_add(part(&line, 0, PLAIN), " dlock top");
+	if (top->server.len > 0)
+		text_format(part(&line, 1, PLAIN), "  %s", top->server.data);
 	text = part(&line, 2, PLAIN);
 	text_add(text, "  ");
 	text_clock(text, unix_now_ms(), false);

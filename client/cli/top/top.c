@@ -5,6 +5,7 @@
 #include "signals.h"
 #include "times.h"
 #include "top/top.h"
+#include "api/inspect.h"
 #include "base/util.h"
 
 #include <signal.h>
@@ -15,6 +16,9 @@
 /* how many keys are looked at, besides those that are waited for or contended */
 #define MAX_KEYS	500
 
+/* how much of the name of the database is shown */
+#define SERVER_WIDTH 24
+
 static void
 look_at_terminal(Top *top)
 {
@@ -22,6 +26,26 @@ look_at_terminal(Top *top)
 		screen_size(&top->width, &top->height);
 	else
 		top->width = terminal_width();
+}
+
+/* Which server it is: the one that we are connected to may change. */
+static void
+look_who(Top *top, dlock_handle *handle, int64_t timeout)
+{
+	DlockReply *reply = NULL;
+
+	text_clear(&top->server);
+	if (dlock_read(handle, "SELECT pg_catalog.current_database(),"
+				   " COALESCE(pg_catalog.host(pg_catalog.inet_server_addr()), 'local'::pg_catalog.text),"
+				   " pg_catalog.current_setting('port')", timeout, &reply, NULL) == DLOCK_OK)
+	{
+		(void) printable_cut(&top->server, dlock_reply_text(reply, 0, 0), SERVER_WIDTH);
+		text_add(&top->server, " on ");
+		text_printable(&top->server, dlock_reply_text(reply, 0, 1));
+		text_add(&top->server, ":");
+		text_printable(&top->server, dlock_reply_text(reply, 0, 2));
+	}
+	dlock_reply_free(reply);
 }
 
 /* Ask the server for everything that a frame shows. */
@@ -34,13 +58,18 @@ look_at_server(Top *top, dlock_handle *handle, int64_t timeout, List *list,
 
 	list_free(&top->hot);
 	list_free(list);
+	if (top->server.len == 0)
+		look_who(top, handle, timeout);
 	status = numbers_get(handle, timeout, &numbers, err);
 	if (status == DLOCK_OK)
 		status = list_get_hot(handle, top->filter, MAX_KEYS, timeout, list, err);
 	if (status == DLOCK_OK)
 		samples_add(&top->samples, &numbers);
 	else
+	{
 		list_free(list);
+		text_clear(&top->server);
+	}
 	numbers_free(&numbers);
 	return status;
 }
@@ -339,7 +368,7 @@ int
 run_top(const Options *options)
 {
 	Top			top = {.options = *options};
-	dlock_handle *handle = connect_server(options);
+	dlock_handle *handle = connect_reader(options, NULL);
 	int			code = 0;
 
 	top.coloured = colours_on(stdout);
@@ -356,6 +385,7 @@ run_top(const Options *options)
 	list_free(&top.hot);
 	samples_free(&top.samples);
 	text_free(&top.typed);
+	text_free(&top.server);
 	free(top.filter);
 	dlock_close(handle);
 	return code;

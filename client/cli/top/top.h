@@ -45,6 +45,7 @@ extern void samples_count_keys(const Samples *samples, List *list,
 typedef struct
 {
 	Options		options;
+	Text		server;			/* database, host and port, as shown */
 	char	   *filter;			/* a shell pattern, or NULL */
 	Samples		samples;
 	List		hot;			/* keys, the most contended first */
