@@ -342,15 +342,20 @@ const char	dlock_sql_renew[] =
 " WHERE l.t IS NOT NULL OFFSET 0) AS x";
 
 /*
- * Keys, owners, whether the request may still be in the queue.  A request that was
- * withdrawn was not granted.
+ * Keys, owners, whether the request may still be in the queue, and tickets (0: not known).
+ * A request that was withdrawn was not granted.  Where the third is null, the owner may
+ * have other requests, and only that of the ticket is taken back.
  */
 const char	dlock_sql_abandoned[] =
-"SELECT CASE WHEN u.q AND EXISTS (SELECT FROM @.dlock_waiters w WHERE"
+"SELECT CASE WHEN u.t OPERATOR(pg_catalog.<>) 0" INT8 " AND @.dlock_dequeue(ticket => u.t) THEN 'released'" TEXT
+" WHEN u.q AND EXISTS (SELECT FROM @.dlock_waiters w WHERE"
 " CASE WHEN w.ticket IS NOT NULL AND w.key" EQUALS "u.k AND w.owner" EQUALS "u.o"
 " THEN @.dlock_dequeue(ticket => w.ticket) END) THEN 'released'" TEXT
-" ELSE @.dlock_release(key => u.k, version => NULL" INT8 ", owner => u.o) END"
-" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", TEXT) ", " UNNEST("3", BOOL) ") AS u(k, o, q)";
+" WHEN u.q IS NOT NULL THEN @.dlock_release(key => u.k, version => NULL" INT8 ", owner => u.o)"
+" ELSE (SELECT @.dlock_release(key => u.k, version => s.version, owner => u.o)"
+" FROM @.dlock_ticket(ticket => u.t) s WHERE s.version IS NOT NULL) END"
+" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", TEXT) ", " UNNEST("3", BOOL) ", " UNNEST("4", INT8)
+") AS u(k, o, q, t)";
 
 /*
  * Looking: fill_info() and dlock_list_waiters() in inspect.c know the columns by

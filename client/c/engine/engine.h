@@ -593,7 +593,8 @@ extern void dlock_tickets_answered(dlock_handle *handle, const DlockReply *reply
 
 /* abandoned.c */
 extern void dlock_abandoned_add(dlock_handle *handle, const char *key,
-								const char *owner, int64_t ttl_ms, bool in_queue);
+								const char *owner, int64_t ttl_ms, bool in_queue,
+								bool by_owner, int64_t ticket);
 extern bool dlock_abandoned_forget(dlock_handle *handle, const char *key,
 								   const char *owner);
 extern int	dlock_abandoned_params(dlock_handle *handle, DlockParamList *list, int64_t now);

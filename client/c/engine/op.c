@@ -261,6 +261,7 @@ ask_enqueue(dlock_op *op)
 	int64_t		ttl_ms = dlock_max(dlock_min(op->lock->ttl_ms, DLOCK_CLAIM_MS),
 								   op->options.at_least_ms);
 
+	op->ticket = 0;
 	set_terms(op);
 	op->params[1] = ttl_ms > 0 ? ms_text(op->texts[NUMBER], ttl_ms) : NULL;
 	prepare(op, DLOCK_STAGE_ENQUEUE, DLOCK_ENQUEUES, dlock_sql_enqueue, 13);
@@ -336,17 +337,25 @@ begin(dlock_op *op)
  * The end
  */
 
-/* It may have been granted, or partly, or stand in the queue: have it taken back. */
+/*
+ * It may have been granted, or partly, or stand in the queue: have it taken back.  Another
+ * request may have a grant of a name that the program chose, so what is not known by its
+ * ticket is left to its TTL then.
+ */
 static void
 take_back(dlock_op *op, bool in_queue)
 {
 	int64_t		ttl_ms = op->lock->ttl_ms;
+	int64_t		ticket = in_queue ? op->ticket : 0;
 
+	if (!may_adopt(&op->options) && ticket == 0)
+		return;
 	/* a lock that was adopted may not know the owner */
 	for (size_t i = 0; i < op->n; i++)
 		if (op->locks[i]->owner != NULL)
 			dlock_abandoned_add(op->handle, op->locks[i]->key, op->locks[i]->owner,
-								ttl_ms > 0 ? ttl_ms : op->handle->ttl_ms, in_queue);
+								ttl_ms > 0 ? ttl_ms : op->handle->ttl_ms, in_queue,
+								may_adopt(&op->options), ticket);
 }
 
 /* Tell the thread or the program that waits for it. */

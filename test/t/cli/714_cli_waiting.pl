@@ -30,6 +30,13 @@ sub says
 	return;
 }
 
+# A named request that is given up leaves the queue.
+my $named = start_dlock('exec', 'k', '--owner=named', '--wait=1h', '--', 'true');
+until_sql($node, "SELECT count(*) FROM dlock_waiters WHERE owner = 'named'", 1, 'it waits');
+kill 'TERM', $named->{pid};
+is((end_dlock($named))[0], 143, 'a signal ends it');
+until_sql($node, 'SELECT count(*) FROM dlock_waiters', 0, 'it has left the queue');
+
 # A place, and none, because the other one has the only ticket.
 my $first = start_dlock('exec', 'k', '--wait=1h', '--', 'true');
 says($first, qr/^dlock: waiting for lock "k": held by role \w+, owner holder, for .*, next in the queue; \S+ \S+ left$/m,
