@@ -61,6 +61,7 @@ extern Colour state_colour(const char *state);
 extern Colour entry_colour(const Entry *entry);
 extern void text_holders(Text *to, const Entry *entry);
 extern void text_slots(Text *to, int32_t slots);
+extern void text_info(Text *out, const Entry *entry, const List *list);
 extern void list_sort(List *list, const char *by);
 extern void list_free(List *list);
 extern const char *duration_string(int64_t ms, Text *buffer);

@@ -55,7 +55,7 @@ unlike($stuck->{err}, qr/an open transaction of process/, 'and blames nobody');
 kill 'TERM', $stuck->{pid};
 end_dlock($stuck);
 $standby->start;
-until_sql($primary, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'", 1, 'the standby is back');
+$primary->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'") or die 'the standby is not back';
 
 # a long TTL, so that the promotion fits between the deadlines of two renewals
 my $run = start_dlock('exec', 'job', '--ttl=30s', '-d', $conninfo, '--', $script, $file);

@@ -50,7 +50,7 @@ like($t->{out}, qr/dlock: \033\[31merror: \033\[0mno version and no --owner give
 #
 
 $t = on_terminal([ 'top', '--interval=200ms' ]);
-sees($t, qr/\033\[\?1049h.*dlock top  \d\d:\d\d:\d\d  order: waiters/s, 'top: the heading');
+sees($t, qr/\033\[\?1049h.*dlock top  postgres on local:\d+  \d\d:\d\d:\d\d  order: waiters/s, 'top: the heading');
 sees($t, qr/2 held\033\[0m, 0 waiting, next expiry in 59m/, 'top: the summary');
 sees($t, qr/job:1.*job:2/s, 'top: the locks');
 sees($t, qr/\xe2\x96\x88{1}/, 'top: a bar');

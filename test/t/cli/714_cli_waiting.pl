@@ -13,6 +13,7 @@ use Test::More;
 
 use DlockTest;
 use DlockCli;
+use DlockWait;
 
 # room for one ticket
 my $node = new_node('waiting', conf => "dlock.max_tickets = 1\n");
