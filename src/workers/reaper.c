@@ -73,10 +73,15 @@ typedef struct Batch
 	MemoryContext kept;
 } Batch;
 
+/* Grants that one batch has removed because they had expired. */
 typedef struct Expired
 {
-	char	   *key;
-	int64		version;
+	int			n;
+	struct
+	{
+		char	   *key;
+		int64		version;
+	}			grants[lengthof(((Batch *) 0)->keys)];
 } Expired;
 
 /* How long a lapsed grant is kept. */
@@ -134,23 +139,22 @@ collect(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 	return batch->nkeys < BATCH_ROWS;
 }
 
+/* Log the grants that have expired, and send their events. */
 static void
-notify_expired(const Expired *expired, int n)
+notify_expired(void *arg)
 {
-	if (n == 0)
-		return;
+	const Expired *expired = arg;
 
-	StartTransactionCommand();
 	dlock_grant_end_log_deferred();
-	for (int i = 0; i < n; i++)
-		dlock_event_expired(expired[i].key, expired[i].version);
-	CommitTransactionCommand();
+	for (int i = 0; i < expired->n; i++)
+		dlock_event_expired(expired->grants[i].key, expired->grants[i].version);
 }
 
 /* Tell the holders that this waiter has asked to yield. */
 static void
-notify_holders(const DlockQueueEntry *waiter)
+notify_holders(void *arg)
 {
+	const DlockQueueEntry *waiter = arg;
 	DlockTable	store;
 	DlockKey	key;
 	DlockRows	found;
@@ -158,6 +162,7 @@ notify_holders(const DlockQueueEntry *waiter)
 
 	if (!dlock_table_open(&store, false, true))
 		return;
+	PushActiveSnapshot(GetTransactionSnapshot());
 	dlock_key_set(&key, waiter->key, waiter->keylen);
 	dlock_find_committed(&store, &key, &found);
 	dlock_table_close(&store, false);
@@ -173,6 +178,7 @@ notify_holders(const DlockQueueEntry *waiter)
 								dlock_rules_yield_by(grant, &waiter->report.asking,
 													 waiter->until, now));
 	}
+	PopActiveSnapshot();
 }
 
 /* Tell all holders that have been asked to yield. */
@@ -183,13 +189,7 @@ notify_asked(DlockDatabase *db)
 
 	(void) dlock_database_take_announcement(db);
 	while (dlock_queue_take_announcement(db->dboid, asking))
-	{
-		StartTransactionCommand();
-		PushActiveSnapshot(GetTransactionSnapshot());
-		notify_holders(&asking->entry);
-		PopActiveSnapshot();
-		CommitTransactionCommand();
-	}
+		dlock_event_send(notify_holders, &asking->entry);
 	pfree(asking);
 }
 
@@ -221,7 +221,6 @@ run_batch(DlockDatabase *db, int *removed)
 	DlockTable	store;
 	Batch	   *batch;
 	Expired    *expired;
-	int			nexpired = 0;
 	BlockNumber block = InvalidBlockNumber;
 	MemoryContext kept = AllocSetContextCreate(TopMemoryContext, "dlock batch",
 											   ALLOCSET_DEFAULT_SIZES);
@@ -229,7 +228,8 @@ run_batch(DlockDatabase *db, int *removed)
 	batch = MemoryContextAllocZero(kept, sizeof(Batch));
 	batch->kept = kept;
 	batch->next = DLOCK_NEVER;
-	expired = MemoryContextAlloc(kept, lengthof(batch->keys) * sizeof(Expired));
+	expired = MemoryContextAlloc(kept, sizeof(Expired));
+	expired->n = 0;
 
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
@@ -266,9 +266,9 @@ run_batch(DlockDatabase *db, int *removed)
 
 			if (result.answer == DLOCK_IS_EXPIRED)
 			{
-				expired[nexpired].key = batch->keys[i];
-				expired[nexpired].version = result.version;
-				nexpired++;
+				expired->grants[expired->n].key = batch->keys[i];
+				expired->grants[expired->n].version = result.version;
+				expired->n++;
 			}
 			if (result.answer == DLOCK_IS_EXPIRED || result.answer == DLOCK_IS_IDLE)
 				(*removed)++;
@@ -281,7 +281,8 @@ run_batch(DlockDatabase *db, int *removed)
 	CommitTransactionCommand();
 	pg_atomic_write_u32(&db->reaper_xid, InvalidTransactionId);
 
-	notify_expired(expired, nexpired);
+	if (expired->n > 0)
+		dlock_event_send(notify_expired, expired);
 
 	db->progress.next_due = Min(db->progress.next_due, batch->next);
 	MemoryContextDelete(kept);
