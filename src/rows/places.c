@@ -283,15 +283,26 @@ dlock_places_forget_database(Oid dboid)
 			forget(dlock_database_at(i));
 }
 
-/* The reaper begins to read the table, which it has opened for writing. */
-void
+/*
+ * The reaper begins a pass over the table, which it has opened for writing.  True: it has
+ * to read all of it, because any row may have come unnoticed.
+ */
+bool
 dlock_places_pass_begins(DlockDatabase *db, Relation heap)
 {
 	uint32		unknown = DLOCK_PLACES_UNKNOWN;
 
-	if (dlock_places_guarded(heap))
-		(void) pg_atomic_compare_exchange_u32(&db->places_known, &unknown,
-											  DLOCK_PLACES_BEING_READ);
+	if (!dlock_places_guarded(heap))
+		return true;
+	return pg_atomic_compare_exchange_u32(&db->places_known, &unknown,
+										  DLOCK_PLACES_BEING_READ);
+}
+
+/* Is it reading the whole table, so that it is known which keys have places? */
+bool
+dlock_places_being_read(DlockDatabase *db)
+{
+	return pg_atomic_read_u32(&db->places_known) == DLOCK_PLACES_BEING_READ;
 }
 
 /* It has read the whole table.  That counts unless dlock_places_forget() came. */

@@ -47,7 +47,8 @@ extern void dlock_places_claim_place(const DlockKey *key, int64 slot);
 extern bool dlock_places_guarded(Relation heap);
 extern void dlock_places_forget(void);
 extern void dlock_places_forget_database(Oid dboid);
-extern void dlock_places_pass_begins(DlockDatabase *db, Relation heap);
+extern bool dlock_places_pass_begins(DlockDatabase *db, Relation heap);
+extern bool dlock_places_being_read(DlockDatabase *db);
 extern void dlock_places_pass_ends(DlockDatabase *db);
 extern bool dlock_places_known(DlockDatabase *db);
 
