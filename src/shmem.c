@@ -31,6 +31,7 @@
 #include "health/standby.h"
 #include "policy/policy.h"
 #include "queue/backend_wait.h"
+#include "queue/deadlock.h"
 #include "queue/queue.h"
 #include "rows/expiry.h"
 #include "rows/place_count.h"
@@ -58,6 +59,7 @@ static const struct
 	{dlock_place_count_shmem_size, dlock_place_count_shmem_init},
 	{dlock_queue_shmem_size, dlock_queue_shmem_init},
 	{dlock_backend_wait_shmem_size, dlock_backend_wait_shmem_init},
+	{dlock_deadlock_shmem_size, dlock_deadlock_shmem_init},
 	{dlock_ticket_memory_shmem_size, dlock_ticket_memory_shmem_init},
 	{dlock_stats_shmem_size, dlock_stats_shmem_init},
 	{dlock_contended_keys_shmem_size, dlock_contended_keys_shmem_init},
