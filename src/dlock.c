@@ -21,6 +21,7 @@
 #include "lock/xact.h"
 #include "policy/policy.h"
 #include "rows/place_count.h"
+#include "rows/places.h"
 #include "rows/table.h"
 #include "shard/shard.h"
 #include "shmem.h"
@@ -36,6 +37,7 @@ _PG_init(void)
 {
 	dlock_guc_init();
 	dlock_table_init();
+	dlock_places_init();
 	dlock_place_count_init();
 	dlock_xact_init();
 	dlock_shard_init();

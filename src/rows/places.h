@@ -32,7 +32,11 @@ typedef enum DlockPlacesKnown
 extern Size dlock_places_shmem_size(void);
 extern void dlock_places_shmem_init(void);
 
+extern void dlock_places_init(void);
 extern void dlock_places_mark(const DlockKey *key);
+extern void dlock_places_unmark(uint64 hash);
+extern int	dlock_places_pin(const DlockKey *key);
+extern void dlock_places_unpin(int note, bool has_place);
 extern bool dlock_places_marked(const DlockKey *key);
 extern void dlock_places_read(const DlockKey *key, int64 slot, DlockClaims *claims);
 extern bool dlock_places_unchanged(const DlockKey *key,

@@ -320,6 +320,14 @@ dlock_write_end_insert(DlockInsertion *insertion, const DlockGrant *grant,
  * Changing a row
  */
 
+static bool
+is_known_which_have_places(void)
+{
+	DlockDatabase *db = dlock_database(MyDatabaseId);
+
+	return db != NULL && dlock_places_known(db);
+}
+
 /* Replace a row that we have locked by a new version. */
 static void
 replace(const DlockTable *store, const DlockKey *key, DlockRow *row,
@@ -355,7 +363,10 @@ replace(const DlockTable *store, const DlockKey *key, DlockRow *row,
 		LWLockRelease(partition);
 		close_indexes(&indexes);
 	}
-	if (dlock_row_slot(tuple) != DLOCK_HEAD)
+
+	/* the reaper, which is marking keys, may have passed the block already */
+	if (dlock_row_slot(tuple) != DLOCK_HEAD &&
+		!is_known_which_have_places())
 		dlock_places_mark(key);
 	note_due(tuple);
 	set_hints(key, tuple);

@@ -106,7 +106,8 @@ collect(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 		dlock_expiry_note(batch->db, row.block, due);
 	if (is_due || slot != DLOCK_HEAD)
 		dlock_row_key(tuple, &key);
-	if (slot != DLOCK_HEAD && seen == DLOCK_SEEN_COMMITTED)
+	if (slot != DLOCK_HEAD && seen == DLOCK_SEEN_COMMITTED &&
+		dlock_places_being_read(batch->db))
 		dlock_places_mark(&key);
 	if (is_due)
 	{

@@ -139,6 +139,8 @@ $node->safe_psql('db1', "SELECT dlock_acquire('beside', '1ms')");
 wait_for_rows('db1', 2, 'a row is removed from the block of one that is being changed');
 ask($holder, 'COMMIT');
 wait_for_rows('db1', 1, 'that one is removed at its new time');
+ask($holder, "SELECT dlock_refresh('shorter', dlock_acquire('shorter', '1h'), '300ms')");
+wait_for_rows('db1', 1, 'so is one whose TTL becomes shorter');
 end_session($holder);
 
 $node->safe_psql('db1', "SELECT count(dlock_acquire('live' || i, '1h')) FROM generate_series(1, 30000) i");
