@@ -662,9 +662,16 @@ DECLARE
 	given interval := dlock.ttl(ttl); r dlock.locks := (dlock.find_locked(key, version, NULL, 'end')).r; q dlock.request;
 BEGIN
 	IF r.key IS NULL THEN RETURN NULL; END IF;
+	-- an owner has one place; another transaction may be just taking it
+	ok := r.slot = 0 OR dlock.announce(r.key, -2147483648 | hashtext(r.role::oid || ' ' || owner));
+	ok := dlock.require(ok AND NOT EXISTS (SELECT FROM dlock.locks l WHERE l.key = r.key AND l.slot <> r.slot AND l.role = r.role
+			AND l.owner = dlock_handover.owner AND dlock.busy_until(l) > clock_timestamp()), '55006',
+		format('lock "%s" cannot be handed over to owner "%s"', r.key, owner),
+		'That owner has a place of it already, or an open transaction is taking or giving back one.',
+		'Let that owner release its place first, or name another owner.');
 	q := (r.key, r.role, owner, r.value, coalesce(given, r.ttl), r.slot = 0, nullif(r.slots, 0), r.at_least, r.delay, true, false);
 	r.version := dlock.next_version();
-	PERFORM dlock.write(q, r.slot, r.version, NULL);
+	PERFORM dlock.write(q, r.slot, r.version, r.acquired_at);
 	RETURN r.version;
 END $$;
 CREATE FUNCTION dlock_limit(key text, n integer, per interval, wait interval DEFAULT '0', priority integer DEFAULT 0)

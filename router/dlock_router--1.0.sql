@@ -360,6 +360,21 @@ $$;
 COMMENT ON FUNCTION dlock_check IS
 	'check whether the caller holds a lock; returns held, preempting, not_held or held_by_other';
 
+CREATE FUNCTION dlock_handover(
+	key text,
+	version bigint,
+	owner text,
+	ttl interval DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
+	CLUSTER 'dlock_router';
+	RUN ON dlock_router.to_write($1, false);
+	SELECT @extschema@.dlock_handover(
+		"key" => $1, "version" => $2, "owner" => $3, "ttl" => $4);
+$$;
+COMMENT ON FUNCTION dlock_handover IS
+	'give a lock to another owner of the same role; returns its new version, or NULL if the lock is lost';
+
 CREATE FUNCTION dlock_force_release(
 	key text,
 	reason text,

@@ -238,6 +238,17 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_fence_trigger IS
 	'the fence as a trigger; arguments: the key, and the column of the token unless the token is in dlock.token';
 
+CREATE FUNCTION dlock_handover(
+	key text,
+	version bigint,
+	owner text,
+	ttl interval DEFAULT NULL
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'dlock_handover'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_handover IS
+	'give a lock to another owner of the same role; returns its new version, or NULL if the lock is lost';
+
 CREATE FUNCTION dlock_force_release(
 	key text,
 	reason text,

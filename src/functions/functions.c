@@ -39,6 +39,7 @@ PG_FUNCTION_INFO_V1(dlock_release);
 PG_FUNCTION_INFO_V1(dlock_release_session);
 PG_FUNCTION_INFO_V1(dlock_check);
 PG_FUNCTION_INFO_V1(dlock_fence);
+PG_FUNCTION_INFO_V1(dlock_handover);
 PG_FUNCTION_INFO_V1(dlock_force_release);
 
 /* True if it was granted; an error if the holder was asked and did not yield. */
@@ -239,6 +240,40 @@ dlock_fence(PG_FUNCTION_ARGS)
 		dlock_arguments_null("version");
 	dlock_fence_require(&request.key, PG_GETARG_INT64(1), GetUserId(), false);
 	PG_RETURN_VOID();
+}
+
+/* NULL if the grant is no longer the caller's, as with a refresh. */
+Datum
+dlock_handover(PG_FUNCTION_ARGS)
+{
+	DlockRequest request = {.op = DLOCK_HANDOVER};
+	DlockResult result;
+
+	dlock_arguments_prevent_read_only("dlock_handover()");
+
+	dlock_arguments_key(fcinfo, &request);
+	if (PG_ARGISNULL(1))
+		dlock_arguments_null("version");
+	if (PG_ARGISNULL(2))
+		dlock_arguments_null("owner");
+	dlock_arguments_claim(fcinfo, 1, 2, &request);
+	request.slot = dlock_key_owner_slot(request.terms.role, request.terms.owner);
+	request.terms.ttl = dlock_arguments_ttl(fcinfo, 3);
+	if (request.terms.ttl != 0)
+		dlock_policy_check_request(request.key.data, request.key.len, request.terms.role,
+								   request.terms.ttl, DLOCK_NO_PRIORITY);
+
+	dlock_lock_execute(&request, &result);
+	if (result.answer == DLOCK_IS_BUSY)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("lock \"%s\" cannot be handed over to owner \"%s\"",
+						pnstrdup(request.key.data, request.key.len), request.terms.owner),
+				 errdetail("That owner has a place of it already, or an open transaction is taking or giving back one."),
+				 errhint("Let that owner release its place first, or name another owner.")));
+	if (result.answer != DLOCK_IS_GRANTED)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(result.version);
 }
 
 /*

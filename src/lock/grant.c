@@ -31,6 +31,7 @@
 #include "lock/events.h"
 #include "lock/grant.h"
 #include "lock/grant_end.h"
+#include "queue/queue.h"
 #include "rows/place_count.h"
 #include "rows/version.h"
 #include "rows/write.h"
@@ -481,6 +482,17 @@ dlock_grant_place(DlockTry *try, DlockVerdict verdict)
 	return true;
 }
 
+/* The row that is there of the place that the request will have, or none. */
+static int
+find_own_place(const DlockRows *found, const DlockRequest *request)
+{
+	for (int i = 0; i < found->n; i++)
+		if (found->states[i].exists && found->states[i].slot != DLOCK_HEAD &&
+			found->states[i].slot == request->slot)
+			return i;
+	return DLOCK_NO_ROW;
+}
+
 /*
  * The exclusive grant becomes a shared one, with the same version.  We have
  * locked the head, so nobody else can take a place meanwhile.
@@ -488,16 +500,11 @@ dlock_grant_place(DlockTry *try, DlockVerdict verdict)
 bool
 dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change)
 {
-	DlockRows  *found = try->found;
-	DlockRow   *head = &found->rows[verdict.row];
-	int			taken = DLOCK_NO_ROW;
+	DlockRow   *head = &try->found->rows[verdict.row];
+	int			taken = find_own_place(try->found, try->request);
 	DlockGrant	grant;
 	int64		now = dlock_clock_now();
 
-	for (int i = 0; i < found->n; i++)
-		if (found->states[i].exists && i != verdict.row &&
-			found->states[i].slot == try->request->slot)
-			taken = i;
 	if (taken != DLOCK_NO_ROW && lock_row(try, taken) != DLOCK_LOCKED)
 		return give_up(try, DLOCK_LOCK_BUSY, change);
 
@@ -510,6 +517,63 @@ dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change)
 	try->result->renewed = true;
 	dlock_xact_count(DLOCK_STAT_RENEWALS);
 	dlock_xact_end_change(change, true, false, grant.expires_at);
+	return true;
+}
+
+/*
+ * The grant goes to another owner, with a new version and the same terms.  We have
+ * locked its row, which keeps all others waiting until our transaction ends, and
+ * then the new grant does.  So nothing comes between, and neither the queue nor what
+ * else there is of the key matters.  acquired_at stays: it tells since when the key
+ * is held.  The session stays behind, because it is not that of the next owner.
+ *
+ * A place of another owner is another row.  As long as our transaction is open,
+ * both count, so a semaphore may seem to have one holder more.  False: look again.
+ */
+bool
+dlock_grant_hand_over(DlockTry *try, DlockVerdict verdict, int64 now, int change)
+{
+	const DlockRequest *request = try->request;
+	DlockRows  *found = try->found;
+	DlockRow   *row = &found->rows[verdict.row];
+	int64		slot = found->states[verdict.row].slot;
+	int64		old_version = found->states[verdict.row].version;
+	bool		changes_slot = slot != DLOCK_HEAD && slot != request->slot;
+	int			taken = changes_slot ? find_own_place(found, request) : DLOCK_NO_ROW;
+	DlockGrant	grant = {0};
+
+	if (taken != DLOCK_NO_ROW)
+	{
+		DlockLocked locked = lock_row_or_reaper(try, taken);
+
+		if (locked != DLOCK_LOCKED)
+			return give_up(try, locked, change);
+	}
+
+	dlock_row_grant(try->store.heap, row->tuple, &grant);
+	grant.terms.owner = request->terms.owner;
+	if (request->terms.ttl != 0)
+		grant.terms.ttl = request->terms.ttl;
+	grant.version = dlock_version_next(&try->store);
+	grant.pid = 0;
+	grant.acquired_at = dlock_row_acquired_at(row->tuple);
+	grant.refreshed_at = dlock_clock_now();
+	grant.expires_at = grant.refreshed_at + grant.terms.ttl;
+	if (changes_slot && !put_in_place(try, taken, &grant))
+		return give_up(try, DLOCK_LOCK_CHANGED, change);
+	try->before = now;
+	if (taken != DLOCK_NO_ROW)
+		record_taken(try, taken);
+	record_taken(try, verdict.row);
+	if (changes_slot)
+		dlock_write_remove(&try->store, &request->key, row);
+	else
+		dlock_write_grant(&try->store, &request->key, slot, row, &grant);
+	(void) dlock_journal_add(DLOCK_NOTE_ENDED, &old_version, sizeof(old_version));
+	granted(try, &grant);
+	dlock_xact_count(DLOCK_STAT_GRANTS);
+	dlock_xact_name_heir(change, dlock_queue_owner_name(grant.terms.role, grant.terms.owner));
+	dlock_xact_end_change(change, true, true, grant.expires_at);
 	return true;
 }
 

@@ -94,7 +94,7 @@ find_named(DlockTry *try)
 	/* the head first, because its grant may become that of a place */
 	if (request->exclusive_only || !dlock_places_marked(&try->request->key) || is_found(try))
 		return;
-	if (request->terms.owner != NULL &&
+	if (request->op != DLOCK_HANDOVER && request->terms.owner != NULL &&
 		dlock_find_slot(&try->store, &try->request->key,
 						dlock_key_owner_slot(request->terms.role, request->terms.owner),
 						DLOCK_FIND_COMMITTED, found) &&
@@ -103,6 +103,27 @@ find_named(DlockTry *try)
 	found->n = nheads;
 	dlock_find_places(&try->store, &try->request->key, DLOCK_FIND_COMMITTED, false,
 					  DLOCK_ALL_SLOTS, INT_MAX, found);
+}
+
+/*
+ * For a handover: the grant that is named, and if it is a place, the one that the next
+ * owner may have.  The counters are read before, so that a place that is added
+ * afterwards is noticed (add_place() in grant.c).
+ */
+static void
+find_named_and_next(DlockTry *try)
+{
+	const DlockRequest *request = try->request;
+	DlockRows  *found = try->found;
+	bool		has_place = false;
+
+	dlock_places_read(&request->key, request->slot, &try->claims);
+	find_named(try);
+	for (int i = 0; i < found->n; i++)
+		has_place = has_place || found->states[i].slot == request->slot;
+	if (!has_place && dlock_places_marked(&request->key))
+		(void) dlock_find_slot(&try->store, &request->key, request->slot,
+							   DLOCK_FIND_COMMITTED, found);
 }
 
 /* The head, and for a shared request the place that its owner has so far. */
@@ -226,7 +247,9 @@ ignores_places(DlockTry *try)
  *	operation					rows that are read		why no other row matters
  *	---------					------------------		------------------------
  *	the reaper's				that row				it asks about one row
- *	all but acquire				find_named()			it changes the grant that it
+ *	a handover					find_named_and_next()	it changes the grant that it
+ *														names; an owner has one place
+ *	others but acquire			find_named()			it changes the grant that it
  *														names, and nothing else
  *	acquire of an unmarked key	the head				the key has no places
  *	a reader; a semaphore that	the head, the owner's	other places are not in its way
@@ -250,6 +273,8 @@ find_rows(DlockTry *try)
 	if (request->op == DLOCK_REAP)
 		(void) dlock_find_slot(&try->store, &request->key, request->slot,
 							   DLOCK_FIND_COMMITTED, try->found);
+	else if (request->op == DLOCK_HANDOVER)
+		find_named_and_next(try);
 	else if (request->op != DLOCK_ACQUIRE)
 		find_named(try);
 	else if (!begin_look(try) || ignores_places(try))
@@ -321,8 +346,9 @@ record_ended(DlockTry *try, DlockVerdict verdict, int64 now)
 
 /*
  * Steps 3 to 5 for a verdict about one row that is there and that is no new grant: a
- * renewal, a release, a fence, a forced release, the reaper's removal, and the move
- * of a grant from the head to a place.  Called by look(), with no LWLock held.
+ * renewal, a release, a fence, a forced release, the reaper's removal, the move of a
+ * grant from the head to a place, and a handover.  Called by look(), with no LWLock
+ * held.
  *
  * The key is noted before the row is locked, so that the end of the transaction wakes
  * those that the row lock has kept waiting.  Then the row is locked as strongly as
@@ -369,6 +395,8 @@ change_row(DlockTry *try, DlockVerdict verdict)
 		return false;			/* needs another lock */
 	if (verdict.action == DLOCK_DO_MOVE)
 		return dlock_grant_move(try, verdict, change);
+	if (verdict.action == DLOCK_DO_HAND_OVER)
+		return dlock_grant_hand_over(try, verdict, now, change);
 	try->result->answer = verdict.answer;
 	if (verdict.action == DLOCK_DO_CLEAR || verdict.action == DLOCK_DO_REMOVE)
 		record_ended(try, verdict, now);
@@ -434,11 +462,13 @@ look(DlockTry *try)
 	try->looks++;
 	if (verdict.action == DLOCK_DO_NOTHING)
 		return verdict.answer != DLOCK_IS_BUSY || !has_ended(try);
-	if (verdict.action != DLOCK_DO_GRANT)
+	if (verdict.action != DLOCK_DO_GRANT && verdict.action != DLOCK_DO_HAND_OVER)
 		return change_row(try, verdict);
 
 	dlock_standby_require();
 	dlock_version_prepare(&try->store);
+	if (verdict.action == DLOCK_DO_HAND_OVER)
+		return change_row(try, verdict);
 	if (is_shared(try->request))
 		return dlock_grant_place(try, verdict);
 	return verdict.row == DLOCK_NO_ROW ?
@@ -460,8 +490,8 @@ begin_try(DlockTry *try, const DlockRequest *request, const DlockTurn *turn,
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_table_open(&try->store, request->op != DLOCK_CHECK, false);
 
-	/* the table is locked before the check: see shard.c */
-	if (request->op == DLOCK_ACQUIRE)
+	/* what draws a version; the table is locked before the check: see shard.c */
+	if (request->op == DLOCK_ACQUIRE || request->op == DLOCK_HANDOVER)
 		dlock_shard_check(&try->store, &request->key);
 }
 

@@ -258,8 +258,9 @@ dlock_queue_wake(DlockQueueEntry *entry)
  * changed the key (xact.c), so it must not fail.
  *
  * A watcher is woken if the version has changed.  Of those that wait for their
- * turn, only the first one is woken, if the key may be free.  Either is also woken
- * if the grant ends before they would look again by themselves.  What all the others
+ * turn, only the first one is woken, if the key may be free, and the owner that the
+ * key was handed over to.  Either is also woken if the grant ends before they would
+ * look again by themselves.  What all the others
  * have published may be wrong from now on, which deadlock.c has to know ("stale").
  *
  * A change names its key by the hash.  If two keys have the same hash, the waiters
@@ -293,6 +294,8 @@ dlock_queue_changed(const DlockChange *change)
 			if (change->wakes_turn || change->expires < entry->report.wake_at)
 				dlock_queue_wake(entry);
 		}
+		else if (change->heir != 0 && entry->owner_name == change->heir)
+			dlock_queue_wake(entry);
 		if (first == NULL)
 			first = entry;
 	}

@@ -533,23 +533,25 @@ force(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
 
 /*
  * Does the request name this grant?  The role always counts.  The version, the
- * owner and the session count if they are given.
+ * owner and the session count if they are given; the owner of a handover is the
+ * next one, and does not name the grant.
  */
 static bool
 names_grant(const DlockRequest *request, const DlockState *row)
 {
+	bool		by_owner = request->terms.owner != NULL && request->op != DLOCK_HANDOVER;
+
 	if (request->terms.role != row->terms.role)
 		return false;
 	if (request->by_version && request->version != row->version)
 		return false;
-	if (request->terms.owner != NULL &&
-		!dlock_terms_same_owner(&row->terms, &request->terms))
+	if (by_owner && !dlock_terms_same_owner(&row->terms, &request->terms))
 		return false;
 	if (request->pid != 0 && request->pid != row->pid)
 		return false;
 	if (request->exclusive_only && row->slot != DLOCK_HEAD)
 		return false;
-	return request->by_version || request->terms.owner != NULL || request->pid != 0;
+	return request->by_version || by_owner || request->pid != 0;
 }
 
 /* The holder's own operations. */
@@ -567,6 +569,21 @@ by_holder(const DlockState *row, int i, const DlockRequest *request, int64 now)
 		default:
 			return nothing(row->asked ? DLOCK_IS_PREEMPTING : DLOCK_IS_HELD, i);
 	}
+}
+
+/*
+ * The holder of a grant gives it to another owner.  An owner has one place, so a
+ * place goes only to an owner that has none, and that is not about to get one.
+ */
+static DlockVerdict
+hand_over(const DlockState *rows, int nrows, int i, const DlockRequest *request,
+		  int64 now)
+{
+	for (int j = 0; j < nrows && rows[i].slot != DLOCK_HEAD; j++)
+		if (j != i && is_its_place(&rows[j], request) &&
+			obstacle_of(&rows[j], now) > DLOCK_IS_OVER)
+			return nothing(DLOCK_IS_BUSY, j);
+	return verdict(DLOCK_DO_HAND_OVER, DLOCK_IS_GRANTED, i);
 }
 
 /*
@@ -598,7 +615,9 @@ dlock_rules_decide(DlockState *rows, int nrows, const DlockRequest *request,
 			!(request->stamp != 0 && rows[i].held))
 			continue;
 		if (names_grant(request, &rows[i]))
-			return by_holder(&rows[i], i, request, now);
+			return request->op == DLOCK_HANDOVER ?
+				hand_over(rows, nrows, i, request, now) :
+				by_holder(&rows[i], i, request, now);
 		held = i;
 	}
 	return nothing(held == DLOCK_NO_ROW ?

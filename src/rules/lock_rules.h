@@ -59,6 +59,7 @@ typedef enum DlockOp
 	DLOCK_RELEASE,
 	DLOCK_CHECK,
 	DLOCK_FENCE,
+	DLOCK_HANDOVER,				/* to another owner of the same role */
 	DLOCK_FORCE,				/* take it away from its holder */
 	DLOCK_REAP					/* remove the row if nobody needs it */
 } DlockOp;
@@ -68,7 +69,7 @@ typedef enum DlockOp
  *
  * An acquire takes all of the terms.  The other operations take the role, the
  * owner, which may name the grant, and a renewal the TTL (0: the grant's own)
- * and the value.
+ * and the value.  A handover takes the TTL, too, and its owner is the next one.
  */
 typedef struct DlockRequest
 {
@@ -94,7 +95,7 @@ typedef struct DlockRequest
 
 	/*
 	 * DLOCK_REAP: the row.  DLOCK_ACQUIRE: the place that this owner has in
-	 * any case, or 0.
+	 * any case, or 0.  DLOCK_HANDOVER: the place of the next owner.
 	 */
 	int64		slot;
 
@@ -201,6 +202,7 @@ typedef enum DlockAction
 	DLOCK_DO_GRANT,				/* a new grant, with a new version */
 	DLOCK_DO_RENEW,				/* the same grant, for another TTL */
 	DLOCK_DO_MOVE,				/* the same, from the head to a place */
+	DLOCK_DO_HAND_OVER,			/* a new version for another owner */
 	DLOCK_DO_PIN,				/* nobody may take it until we commit */
 	DLOCK_DO_CLEAR,				/* end the grant, keep the row */
 	DLOCK_DO_REMOVE				/* delete the row */

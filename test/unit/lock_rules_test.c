@@ -32,7 +32,8 @@
 #define FENCE		(1 << 4)
 #define FORCE		(1 << 5)
 #define REAP		(1 << 6)
-#define HOLDERS		(REFRESH | RELEASE | CHECK | FENCE)
+#define HANDOVER	(1 << 7)
+#define HOLDERS		(REFRESH | RELEASE | CHECK | FENCE | HANDOVER)
 
 /* the row */
 #define ABSENT		(1 << 0)
@@ -250,6 +251,10 @@ static const Rule rules[] = {
 		{.op = FENCE,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.where = PLACE,.kind = HEAD_ONLY},
 	NOTHING(DLOCK_IS_HELD_BY_OTHER)},
 
+	{"handover: the holder's grant gets a new version, even if it has lapsed",
+		{.op = HANDOVER,.row = HELD,.role = SAME_ROLE,.naming = NAMED},
+	DLOCK_DO_HAND_OVER, DLOCK_IS_GRANTED, 0},
+
 	{"force: a free or expired lock is not held",
 		{.op = FORCE,.row = ABSENT | FREE | EXPIRED},
 	NOTHING(DLOCK_IS_NOT_HELD)},
@@ -306,7 +311,7 @@ static const Rule rules[] = {
 
 static const DlockOp ops[] = {
 	DLOCK_ACQUIRE, DLOCK_REFRESH, DLOCK_RELEASE, DLOCK_CHECK, DLOCK_FENCE,
-	DLOCK_FORCE, DLOCK_REAP
+	DLOCK_HANDOVER, DLOCK_FORCE, DLOCK_REAP
 };
 
 /* There is no default, so that the compiler warns of a missing operation. */
@@ -325,6 +330,8 @@ op_bit(DlockOp op)
 			return CHECK;
 		case DLOCK_FENCE:
 			return FENCE;
+		case DLOCK_HANDOVER:
+			return HANDOVER;
 		case DLOCK_FORCE:
 			return FORCE;
 		case DLOCK_REAP:
@@ -729,6 +736,7 @@ try_combination(DlockOp op, long n)
 	int			pid = op == DLOCK_RELEASE ? pick(&n, lengthof(pid_cases)) : 0;
 	int			lost = op == DLOCK_RELEASE ? pick(&n, 2) : 0;
 	int			head_only = op == DLOCK_FENCE ? pick(&n, 2) : 0;
+	int			to_itself = op == DLOCK_HANDOVER ? pick(&n, 2) : 0;
 	int			place = acquire ? 0 : pick(&n, 2);
 	int			gone = pick(&n, 2);
 	int			lazy = pick(&n, 2);
@@ -787,6 +795,7 @@ try_combination(DlockOp op, long n)
 	request.pid = pid_cases[pid].of_request;
 	request.is_lost = lost;
 	request.exclusive_only = head_only;
+	request.slot = to_itself ? state.slot : DLOCK_HEAD;
 	turn.behind = behind;
 	request.terms.priority = rank_cases[rank].ours;
 	request.terms.force = force;
@@ -806,6 +815,8 @@ try_combination(DlockOp op, long n)
 						  pid_cases[pid].given, pid_cases[pid].right);
 	if (op == DLOCK_FORCE)
 		facts.naming = request.version == VERSION ? NAMED : MISNAMED;
+	if (op == DLOCK_HANDOVER)	/* its owner is the next one */
+		facts.naming = version_cases[version].fact == RIGHT_VERSION ? NAMED : MISNAMED;
 	facts.own = facts.role == SAME_ROLE && facts.owner == SAME_OWNER ? OWN : FOREIGN;
 	facts.turn = behind ? BEHIND : FIRST;
 	facts.rank = rank_cases[rank].fact;
