@@ -684,7 +684,7 @@ DECLARE
 BEGIN
 	ok := dlock.require(span > '0', '22023', 'per must be greater than zero') AND dlock.below_max('per', span);
 	IF dlock.acquire(q, wait) IS NOT NULL THEN RETURN '0'; END IF;
-	RETURN greatest((dlock.look(q)).until - clock_timestamp(), '1 ms');
+	RETURN greatest(least((dlock.look(q)).until - clock_timestamp(), span), '1 ms');
 END $$;
 CREATE FUNCTION dlock_force_release(key text, reason text, version bigint DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE

@@ -375,6 +375,22 @@ $$;
 COMMENT ON FUNCTION dlock_handover IS
 	'give a lock to another owner of the same role; returns its new version, or NULL if the lock is lost';
 
+CREATE FUNCTION dlock_limit(
+	key text,
+	n integer,
+	per interval,
+	wait interval DEFAULT '0',
+	priority integer DEFAULT 0
+) RETURNS interval
+LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
+	CLUSTER 'dlock_router';
+	RUN ON dlock_router.to_write($1, false);
+	SELECT @extschema@.dlock_limit(
+		"key" => $1, "n" => $2, "per" => $3, "wait" => $4, "priority" => $5);
+$$;
+COMMENT ON FUNCTION dlock_limit IS
+	'ask for a permit, of which there are at most n in any window of time; returns zero, or how long until asking again';
+
 CREATE FUNCTION dlock_force_release(
 	key text,
 	reason text,

@@ -249,6 +249,18 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_handover IS
 	'give a lock to another owner of the same role; returns its new version, or NULL if the lock is lost';
 
+CREATE FUNCTION dlock_limit(
+	key text,
+	n integer,
+	per interval,
+	wait interval DEFAULT '0',
+	priority integer DEFAULT 0
+) RETURNS interval
+AS 'MODULE_PATHNAME', 'dlock_limit'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_limit IS
+	'ask for a permit, of which there are at most n in any window of time; returns zero, or how long until asking again';
+
 CREATE FUNCTION dlock_force_release(
 	key text,
 	reason text,

@@ -40,6 +40,7 @@ PG_FUNCTION_INFO_V1(dlock_release_session);
 PG_FUNCTION_INFO_V1(dlock_check);
 PG_FUNCTION_INFO_V1(dlock_fence);
 PG_FUNCTION_INFO_V1(dlock_handover);
+PG_FUNCTION_INFO_V1(dlock_limit);
 PG_FUNCTION_INFO_V1(dlock_force_release);
 
 /* True if it was granted; an error if the holder was asked and did not yield. */
@@ -159,8 +160,7 @@ dlock_refresh(PG_FUNCTION_ARGS)
 	dlock_arguments_claim(fcinfo, 1, 3, &request);
 	request.terms.value = dlock_arguments_text(fcinfo, 4, "value", DLOCK_MAX_VALUE);
 	if (request.terms.ttl != 0)
-		dlock_policy_check_request(request.key.data, request.key.len, request.terms.role,
-								   request.terms.ttl, DLOCK_NO_PRIORITY);
+		dlock_policy_check_request(&request);
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer == DLOCK_IS_NOT_HELD)
@@ -260,8 +260,7 @@ dlock_handover(PG_FUNCTION_ARGS)
 	request.slot = dlock_key_owner_slot(request.terms.role, request.terms.owner);
 	request.terms.ttl = dlock_arguments_ttl(fcinfo, 3);
 	if (request.terms.ttl != 0)
-		dlock_policy_check_request(request.key.data, request.key.len, request.terms.role,
-								   request.terms.ttl, DLOCK_NO_PRIORITY);
+		dlock_policy_check_request(&request);
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer == DLOCK_IS_BUSY)
@@ -274,6 +273,30 @@ dlock_handover(PG_FUNCTION_ARGS)
 	if (result.answer != DLOCK_IS_GRANTED)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(result.version);
+}
+
+/* as exact as a TTL is, so that an answer is never zero when the call was refused */
+#define EXACT_US	INT64CONST(1000)
+
+/*
+ * A permit: a place that is taken and given back at once, and cools for "per".  Zero:
+ * it was given.  Otherwise the time until one is to be had.  What is there now is over
+ * after "per", so that is the longest answer, and the one that is given if it depends on
+ * open transactions.
+ */
+Datum
+dlock_limit(PG_FUNCTION_ARGS)
+{
+	DlockRequest request = {0};
+	DlockResult result;
+	Interval   *left = palloc0(sizeof(Interval));
+
+	dlock_arguments_prevent_read_only("dlock_limit()");
+	dlock_arguments_limit(fcinfo, &request);
+	dlock_acquire_key(&request, &result);
+	if (!is_granted(&request, &result))
+		left->time = Max(Min(result.free_at - dlock_clock_now(), request.terms.ttl), EXACT_US);
+	PG_RETURN_INTERVAL_P(left);
 }
 
 /*

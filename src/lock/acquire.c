@@ -204,9 +204,7 @@ wait_for_turn(const DlockRequest *request, DlockTurn *turn, DlockResult *result)
 void
 dlock_acquire_check_policy(const DlockRequest *request)
 {
-	dlock_policy_check_request(request->key.data, request->key.len,
-							   request->terms.role, request->terms.ttl,
-							   request->terms.priority);
+	dlock_policy_check_request(request);
 }
 
 /*
@@ -239,8 +237,9 @@ dlock_acquire_key(const DlockRequest *request, DlockResult *result)
 	if (result->answer == DLOCK_IS_GRANTED && !result->renewed)
 	{
 		dlock_acquire_check_policy(request);
-		dlock_policy_check_grant(request->key.data, request->key.len,
-								 request->terms.role);
+		if (!request->spent)	/* or else it holds nothing */
+			dlock_policy_check_grant(request->key.data, request->key.len,
+									 request->terms.role);
 	}
 }
 

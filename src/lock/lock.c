@@ -31,6 +31,7 @@
 #include "lock/grant_end.h"
 #include "lock/lock.h"
 #include "queue/queue.h"
+#include "queue/wait_report.h"
 #include "rows/place_count.h"
 #include "rows/version.h"
 #include "rows/write.h"
@@ -255,7 +256,8 @@ ignores_places(DlockTry *try)
  *	a reader; a semaphore that	the head, the owner's	other places are not in its way
  *	has room for sure			own place
  *	acquire behind another		find_some()				the answer is "busy", and some
- *														blockers are enough to report
+ *														blockers are enough to report,
+ *														unless it says when to ask again
  *	any other acquire			all						any of them may be in its way
  *
  * What is read without a lock may change at once.  An acquire finds that out when it
@@ -279,7 +281,8 @@ find_rows(DlockTry *try)
 		find_named(try);
 	else if (!begin_look(try) || ignores_places(try))
 		find_head_and_own(try);
-	else if (!try->turn->behind || !find_some(try))
+	else if (!try->turn->behind || (request->spent && request->terms.wait == 0) ||
+			 !find_some(try))
 		find_all(try);
 }
 
@@ -508,6 +511,8 @@ dlock_lock_try(const DlockRequest *request, const DlockTurn *turn,
 		CHECK_FOR_INTERRUPTS();
 	while (!look(&try));
 
+	if (request->spent && result->answer == DLOCK_IS_BUSY)
+		result->free_at = dlock_wait_report_free_at(request, found, dlock_clock_now());
 	dlock_table_close(&try.store, try.wrote != DLOCK_WROTE_NOTHING);
 	dlock_xact_leave(try.wrote);
 }

@@ -389,9 +389,11 @@ interval_text(int64 us)
 }
 
 void
-dlock_policy_judge_request(const char *key, int keylen, Oid role, int64 ttl,
-						   int32 priority)
+dlock_policy_judge_request(const DlockRequest *request)
 {
+	const char *key = request->key.data;
+	int			keylen = request->key.len;
+	Oid			role = request->terms.role;
 	Policy		policy;
 
 	if (!find_policy(key, keylen, role, &policy))
@@ -402,14 +404,16 @@ dlock_policy_judge_request(const char *key, int keylen, Oid role, int64 ttl,
 				 errmsg("permission denied for lock \"%s\"", pnstrdup(key, keylen)),
 				 errdetail("The policy for prefix \"%s\" does not allow role \"%s\" to acquire it.",
 						   policy.prefix, dlock_statement_role_name(role))));
-	if (policy.max_ttl != NO_LIMIT && ttl > policy.max_ttl)
+	if (policy.max_ttl != NO_LIMIT && request->terms.ttl > policy.max_ttl)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("ttl exceeds the policy for prefix \"%s\"", policy.prefix),
+				 errmsg("%s exceeds the policy for prefix \"%s\"",
+						request->spent ? "per" : "ttl", policy.prefix),
 				 errdetail("The limit of role \"%s\" is %s.",
 						   dlock_statement_role_name(role), interval_text(policy.max_ttl)),
+				 request->spent ? errhint("Use a shorter time, and a smaller number.") :
 				 errhint("Use a shorter TTL and renew it with dlock_refresh.")));
-	if (policy.max_priority != NO_LIMIT && priority > policy.max_priority)
+	if (policy.max_priority != NO_LIMIT && request->terms.priority > policy.max_priority)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("priority exceeds the policy for prefix \"%s\"", policy.prefix),

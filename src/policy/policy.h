@@ -8,8 +8,7 @@
 #ifndef DLOCK_POLICY_POLICY_H
 #define DLOCK_POLICY_POLICY_H
 
-/* of a refresh, which has no priority */
-#define DLOCK_NO_PRIORITY	(-1)
+#include "rules/lock_rules.h"
 
 /* Are there none in this database, as far as is known? */
 extern bool dlock_policy_none;
@@ -19,8 +18,7 @@ extern void dlock_policy_shmem_init(void);
 
 extern void dlock_policy_init(void);
 extern Oid	dlock_policy_table(void);
-extern void dlock_policy_judge_request(const char *key, int keylen, Oid role,
-									   int64 ttl, int32 priority);
+extern void dlock_policy_judge_request(const DlockRequest *request);
 extern void dlock_policy_judge_grant(const char *key, int keylen, Oid role);
 
 /*
@@ -29,11 +27,10 @@ extern void dlock_policy_judge_grant(const char *key, int keylen, Oid role);
  * grant is written.
  */
 static inline void
-dlock_policy_check_request(const char *key, int keylen, Oid role, int64 ttl,
-						   int32 priority)
+dlock_policy_check_request(const DlockRequest *request)
 {
 	if (unlikely(!dlock_policy_none))
-		dlock_policy_judge_request(key, keylen, role, ttl, priority);
+		dlock_policy_judge_request(request);
 }
 
 /* Raise an error if this role has too many locks now. */

@@ -89,6 +89,8 @@ typedef struct DlockRequest
 	bool		session;		/* the grant ends with our connection */
 	bool		without_snapshot;	/* the caller is a procedure */
 	bool		by_granter;		/* for a ticket, which has no connection */
+	bool		spent;			/* a permit of dlock_limit(): the grant ends
+								 * at once, and the key is busy for its TTL */
 
 	/* the holder's own operations: give up rather than wait for the row */
 	bool		skip_used;
@@ -232,6 +234,8 @@ typedef struct DlockResult
 	int64		expires;		/* its expiry, lease time */
 	bool		upgrades;		/* busy: the request has a place already */
 	bool		renewed;		/* granted, and it was ours before */
+	int64		free_at;		/* a permit, busy: when one is to be had, if
+								 * that is known; lease time */
 } DlockResult;
 
 #define DLOCK_NO_ROW	(-1)
