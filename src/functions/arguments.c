@@ -388,7 +388,7 @@ dlock_arguments_limit(FunctionCallInfo fcinfo, DlockRequest *request)
 
 	dlock_arguments_key(fcinfo, request);
 	request->op = DLOCK_ACQUIRE;
-	request->spent = true;
+	request->terms.spent = true;
 	request->terms.role = GetUserId();
 	if (PG_ARGISNULL(1))
 		dlock_arguments_null("n");

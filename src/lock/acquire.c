@@ -237,7 +237,7 @@ dlock_acquire_key(const DlockRequest *request, DlockResult *result)
 	if (result->answer == DLOCK_IS_GRANTED && !result->renewed)
 	{
 		dlock_acquire_check_policy(request);
-		if (!request->spent)	/* or else it holds nothing */
+		if (!request->terms.spent)	/* or else it holds nothing */
 			dlock_policy_check_grant(request->key.data, request->key.len,
 									 request->terms.role);
 	}

@@ -65,7 +65,6 @@ fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 
 	grant->terms = request->terms;
 	grant->version = version;
 	grant->pid = request->session ? MyProcPid : 0;
-	grant->spent = request->spent;
 	grant->acquired_at = now;
 	grant->refreshed_at = now;
 	grant->expires_at = now + request->terms.ttl;
@@ -79,7 +78,7 @@ granted(DlockTry *try, const DlockGrant *grant)
 	try->result->version = grant->version;
 	try->result->expires = grant->expires_at;
 	dlock_xact_want_reaper(grant->expires_at);
-	if (grant->spent)
+	if (grant->terms.spent)
 		dlock_xact_count(DLOCK_STAT_RELEASES);
 	try->wrote = DLOCK_WROTE_GRANT;
 }

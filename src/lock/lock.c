@@ -281,7 +281,7 @@ find_rows(DlockTry *try)
 		find_named(try);
 	else if (!begin_look(try) || ignores_places(try))
 		find_head_and_own(try);
-	else if (!try->turn->behind || (request->spent && request->terms.wait == 0) ||
+	else if (!try->turn->behind || (request->terms.spent && request->terms.wait == 0) ||
 			 !find_some(try))
 		find_all(try);
 }
@@ -511,7 +511,7 @@ dlock_lock_try(const DlockRequest *request, const DlockTurn *turn,
 		CHECK_FOR_INTERRUPTS();
 	while (!look(&try));
 
-	if (request->spent && result->answer == DLOCK_IS_BUSY)
+	if (request->terms.spent && result->answer == DLOCK_IS_BUSY)
 		result->free_at = dlock_wait_report_free_at(request, found, dlock_clock_now());
 	dlock_table_close(&try.store, try.wrote != DLOCK_WROTE_NOTHING);
 	dlock_xact_leave(try.wrote);

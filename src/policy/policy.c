@@ -408,10 +408,10 @@ dlock_policy_judge_request(const DlockRequest *request)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("%s exceeds the policy for prefix \"%s\"",
-						request->spent ? "per" : "ttl", policy.prefix),
+						request->terms.spent ? "per" : "ttl", policy.prefix),
 				 errdetail("The limit of role \"%s\" is %s.",
 						   dlock_statement_role_name(role), interval_text(policy.max_ttl)),
-				 request->spent ? errhint("Use a shorter time, and a smaller number.") :
+				 request->terms.spent ? errhint("Use a shorter time, and a smaller number.") :
 				 errhint("Use a shorter TTL and renew it with dlock_refresh.")));
 	if (policy.max_priority != NO_LIMIT && request->terms.priority > policy.max_priority)
 		ereport(ERROR,

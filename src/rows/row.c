@@ -333,6 +333,7 @@ read_terms(const FormDlock *form, DlockTerms *terms)
 	terms->delay = form->delay * INT64CONST(1000);
 	terms->priority = form->priority;
 	terms->lazy = form->lazy;
+	terms->spent = false;
 }
 
 /*
@@ -379,7 +380,6 @@ dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant)
 	grant->terms.value = isnull ? NULL : TextDatumGetCString(value);
 	grant->version = form->version;
 	grant->pid = form->run == dlock_clock_run() ? form->pid : 0;
-	grant->spent = false;
 	grant->acquired_at = form->acquired_at;
 	grant->refreshed_at = form->refreshed_at;
 	grant->expires_at = dlock_clock_effective(form->run, form->expires_at, form->ttl);
@@ -526,7 +526,7 @@ dlock_row_form(Relation heap, const DlockKey *key, int64 slot,
 	form.priority = grant->terms.priority;
 	form.slots = grant->terms.capacity;
 	form.lazy = grant->terms.lazy;
-	form.held = !grant->spent;
+	form.held = !grant->terms.spent;
 	form.version = grant->version;
 	form.acquired_at = grant->acquired_at;
 	form.refreshed_at = grant->refreshed_at;
@@ -621,6 +621,6 @@ dlock_row_stamp(HeapTuple tuple, int64 slot, const DlockGrant *grant)
 	form->version = grant->version;
 	form->acquired_at = grant->acquired_at;
 	form->refreshed_at = grant->refreshed_at;
-	form->expires_at = form->held || grant->spent ?
+	form->expires_at = form->held || grant->terms.spent ?
 		grant->expires_at : grant->refreshed_at;
 }

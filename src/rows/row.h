@@ -27,8 +27,6 @@ typedef struct DlockGrant
 	DlockTerms	terms;
 	int64		version;
 	int32		pid;			/* the session that it ends with, or 0 */
-	bool		spent;			/* it has ended already, and cools until
-								 * expires_at */
 	int64		acquired_at;	/* lease time, as are the next two */
 	int64		refreshed_at;
 	int64		expires_at;

@@ -38,6 +38,8 @@ typedef struct DlockTerms
 	int64		delay;			/* ... after an end without a release */
 	int32		priority;
 	bool		lazy;			/* it outlives its TTL until somebody wants it */
+	bool		spent;			/* a permit of dlock_limit(): it ends at once,
+								 * and the key is busy for the TTL */
 
 	/* how to wait for it; a row does not keep these */
 	bool		force;			/* take it when the holder's time is up */
@@ -89,8 +91,6 @@ typedef struct DlockRequest
 	bool		session;		/* the grant ends with our connection */
 	bool		without_snapshot;	/* the caller is a procedure */
 	bool		by_granter;		/* for a ticket, which has no connection */
-	bool		spent;			/* a permit of dlock_limit(): the grant ends
-								 * at once, and the key is busy for its TTL */
 
 	/* the holder's own operations: give up rather than wait for the row */
 	bool		skip_used;
