@@ -507,7 +507,8 @@ CREATE FUNCTION dlock_policy(
 	allow boolean DEFAULT true,
 	max_ttl interval DEFAULT NULL,
 	max_priority integer DEFAULT NULL,
-	max_locks integer DEFAULT NULL
+	max_locks integer DEFAULT NULL,
+	max_hold interval DEFAULT NULL
 ) RETURNS void
 AS 'MODULE_PATHNAME', 'dlock_router_refuse_admin'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
@@ -550,7 +551,8 @@ CREATE TYPE dlock_router.grants AS (
 	requestor_owner text,
 	requestor_priority integer,
 	requestor_since timestamptz,
-	requestor_deadline timestamptz
+	requestor_deadline timestamptz,
+	ends_at timestamptz
 );
 COMMENT ON TYPE dlock_router.grants IS 'a row of dlock_locks on a cluster';
 
@@ -562,7 +564,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	SELECT l.key, l.version, l.owner, l.role::pg_catalog.text AS role, l.value, l.state,
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
-		   l.requestor_since, l.requestor_deadline
+		   l.requestor_since, l.requestor_deadline, l.ends_at
 	  FROM @extschema@.dlock_list("prefix" => $2,
 		"after" => $3, "max_keys" => $4) l;
 $$;
@@ -576,7 +578,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	SELECT l.key, l.version, l.owner, l.role::pg_catalog.text AS role, l.value, l.state,
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
-		   l.requestor_since, l.requestor_deadline
+		   l.requestor_since, l.requestor_deadline, l.ends_at
 	  FROM @extschema@.dlock_get("key" => $1) l;
 $$;
 COMMENT ON FUNCTION dlock_router.get_of IS 'dlock_get, on the cluster of the key';

@@ -291,7 +291,8 @@ CREATE FUNCTION dlock_locks_shown(
 	OUT requestor_owner text,
 	OUT requestor_priority integer,
 	OUT requestor_since timestamptz,
-	OUT requestor_deadline timestamptz
+	OUT requestor_deadline timestamptz,
+	OUT ends_at timestamptz
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_locks_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
@@ -461,6 +462,7 @@ CREATE TABLE dlock.policies (
 	max_ttl interval,
 	max_priority integer,
 	max_locks integer,
+	max_hold interval,
 	CONSTRAINT policies_pkey PRIMARY KEY (prefix, role)
 ) USING heap;
 COMMENT ON TABLE dlock.policies IS
@@ -490,11 +492,12 @@ CREATE FUNCTION dlock_policy(
 	allow boolean DEFAULT true,
 	max_ttl interval DEFAULT NULL,
 	max_priority integer DEFAULT NULL,
-	max_locks integer DEFAULT NULL
+	max_locks integer DEFAULT NULL,
+	max_hold interval DEFAULT NULL
 ) RETURNS void
 AS 'MODULE_PATHNAME', 'dlock_policy'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION dlock_policy(text, regrole, boolean, interval, integer, integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dlock_policy(text, regrole, boolean, interval, integer, integer, interval) FROM PUBLIC;
 COMMENT ON FUNCTION dlock_policy IS
 	'set what a role (NULL: every role) may do with keys that begin with a prefix';
 
@@ -512,7 +515,7 @@ CREATE VIEW dlock_policies AS
 	SELECT p.prefix,
 		   CASE WHEN p.role::pg_catalog.oid OPERATOR(pg_catalog.<>) 0::pg_catalog.oid
 				THEN p.role END AS role,
-		   p.allow, p.max_ttl, p.max_priority, p.max_locks
+		   p.allow, p.max_ttl, p.max_priority, p.max_locks, p.max_hold
 	  FROM dlock.policies p;
 COMMENT ON VIEW dlock_policies IS
 	'what roles may do with keys of a prefix; role null means every role';

@@ -36,6 +36,7 @@
 #include "database.h"
 #include "functions/arguments.h"
 #include "functions/listing.h"
+#include "policy/policy.h"
 #include "queue/queue.h"
 #include "queue/wait_report.h"
 #include "rows/find.h"
@@ -50,7 +51,7 @@ PG_FUNCTION_INFO_V1(dlock_get);
 PG_FUNCTION_INFO_V1(dlock_list);
 PG_FUNCTION_INFO_V1(dlock_waiters_shown);
 
-#define LOCK_COLUMNS	19
+#define LOCK_COLUMNS	20
 #define WAITER_COLUMNS	10
 
 /*
@@ -202,6 +203,7 @@ show_grant(Show *show, const DlockTable *store, const DlockKey *key,
 	Datum		values[LOCK_COLUMNS];
 	bool		isnull[LOCK_COLUMNS] = {false};
 	int64		until;
+	int64		max_hold;
 	bool		is_over = phase == DLOCK_PHASE_COOLING;
 	bool		hidden;
 
@@ -228,6 +230,9 @@ show_grant(Show *show, const DlockTable *store, const DlockKey *key,
 	values[13] = dlock_listing_slots(grant.terms.capacity, &isnull[13]);
 	values[14] = pid_datum(dlock_wait_report_user_of_row(tuple), &isnull[14]);
 	show_requestor(show, state, &values[15], &isnull[15]);
+	max_hold = is_over ? 0 : dlock_policy_max_hold(key, grant.terms.role);
+	isnull[19] = max_hold == 0;
+	values[19] = isnull[19] ? (Datum) 0 : time_datum(state->acquired + max_hold);
 	tuplestore_putvalues(show->rsinfo->setResult, show->rsinfo->setDesc,
 						 values, isnull);
 }

@@ -58,6 +58,15 @@ dlock_grant_pending_ended(const DlockRow *row)
 	return !TransactionIdIsInProgress(row->pending);
 }
 
+/* When a grant ends that is renewed for this TTL: the policies may cut that short. */
+static int64
+end_of(const DlockRequest *request, int64 acquired_at, int64 from, int64 ttl)
+{
+	int64		expires = from + ttl;
+
+	return request->max_hold == 0 ? expires : Min(expires, acquired_at + request->max_hold);
+}
+
 /* A grant on the terms of the request, from now on. */
 static void
 fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 now)
@@ -512,6 +521,7 @@ dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change)
 
 	fill_grant(&grant, try->request, dlock_row_version(head->tuple), now);
 	grant.acquired_at = dlock_row_acquired_at(head->tuple);
+	grant.expires_at = end_of(try->request, grant.acquired_at, now, grant.terms.ttl);
 	if (!put_in_place(try, taken, &grant))
 		return false;
 	dlock_write_free(&try->store, &try->request->key, head, now, 0);
@@ -560,7 +570,8 @@ dlock_grant_hand_over(DlockTry *try, DlockVerdict verdict, int64 now, int change
 	grant.pid = 0;
 	grant.acquired_at = dlock_row_acquired_at(row->tuple);
 	grant.refreshed_at = dlock_clock_now();
-	grant.expires_at = grant.refreshed_at + grant.terms.ttl;
+	grant.expires_at = end_of(request, grant.acquired_at, grant.refreshed_at,
+							  grant.terms.ttl);
 	if (changes_slot && !put_in_place(try, taken, &grant))
 		return give_up(try, DLOCK_LOCK_CHANGED, change);
 	try->before = now;
@@ -585,8 +596,7 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 {
 	const DlockRequest *request = try->request;
 	int64		old_ttl = dlock_row_ttl(row->tuple);
-	int64		ttl = request->terms.ttl != 0 ? request->terms.ttl : old_ttl;
-	int64		from = request->stamp != 0 ? request->stamp : now;
+	DlockRenewal renewal = {.value = request->terms.value};
 	DlockGrant	grant;
 
 	try->result->renewed = true;
@@ -596,16 +606,24 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 	{
 		fill_grant(&grant, request, dlock_row_version(row->tuple), now);
 		grant.acquired_at = dlock_row_acquired_at(row->tuple);
+		grant.expires_at = end_of(request, grant.acquired_at, now, grant.terms.ttl);
 		dlock_write_grant(&try->store, &try->request->key, slot, row, &grant);
 		granted(try, &grant);
 		dlock_xact_end_change(change, true, false, grant.expires_at);
 		return;
 	}
 
-	dlock_write_renewal(&try->store, &try->request->key, row, request->terms.value, ttl, from);
-	try->result->expires = from + ttl;
-	dlock_xact_want_reaper(from + ttl);
-	dlock_xact_end_change(change, false, request->terms.value != NULL, from + ttl);
-	try->wrote = ttl > old_ttl || request->terms.value != NULL ?
+	renewal.ttl = request->terms.ttl != 0 ? request->terms.ttl : old_ttl;
+	if (request->max_hold != 0)
+		renewal.ttl = Min(renewal.ttl, request->max_hold);
+	renewal.begins = request->stamp != 0;
+	renewal.from = renewal.begins ? request->stamp : now;
+	renewal.expires_at = end_of(request, renewal.begins ? renewal.from :
+								dlock_row_acquired_at(row->tuple), renewal.from, renewal.ttl);
+	dlock_write_renewal(&try->store, &try->request->key, row, &renewal);
+	try->result->expires = renewal.expires_at;
+	dlock_xact_want_reaper(renewal.expires_at);
+	dlock_xact_end_change(change, false, request->terms.value != NULL, renewal.expires_at);
+	try->wrote = renewal.ttl > old_ttl || request->terms.value != NULL ?
 		DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
 }

@@ -18,6 +18,7 @@
 typedef struct DlockTry
 {
 	const DlockRequest *request;
+	DlockRequest limited;		/* the request, if policies limit it */
 	const DlockTurn *turn;
 	DlockTable	store;
 	DlockRows  *found;

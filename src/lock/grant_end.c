@@ -61,6 +61,7 @@ typedef struct Ended
 	Oid			by;				/* the role that ended it */
 	char	   *by_name;
 	char	   *next_owner;		/* that it was handed over to */
+	bool		cut_short;		/* a policy has ended it */
 	int64		began;
 	int64		ended;
 } Ended;
@@ -100,6 +101,7 @@ note_for_log(const DlockEnding *ending, How how)
 	if (how == HANDED_OVER)
 		end->next_owner = pstrdup(ending->request->terms.owner);
 	end->began = dlock_row_acquired_at(ending->row->tuple);
+	end->cut_short = dlock_row_is_cut_short(ending->row->tuple);
 	end->ended = how == EXPIRED ? ending->state->expires : ending->now;
 	if (deferred_context == NULL)
 	{
@@ -154,7 +156,8 @@ how_ended(const Ended *end)
 		case HANDED_OVER:
 			return psprintf(_("handed over to owner \"%s\""), end->next_owner);
 		case EXPIRED:
-			return _("expired");
+			return end->cut_short ?
+				_("expired, held for as long as its policy allows") : _("expired");
 		case SESSION_GONE:
 			return _("its session is gone");
 		case LAPSED:

@@ -30,6 +30,7 @@
 #include "journal.h"
 #include "lock/grant_end.h"
 #include "lock/lock.h"
+#include "policy/policy.h"
 #include "queue/queue.h"
 #include "queue/wait_report.h"
 #include "rows/place_count.h"
@@ -478,6 +479,23 @@ look(DlockTry *try)
 		dlock_grant_add_head(try, verdict) : dlock_grant_head(try, verdict);
 }
 
+/* How long the policies let a grant be held: what they say now counts. */
+static void
+set_max_hold(DlockTry *try)
+{
+	const DlockRequest *request = try->request;
+	int64		max_hold = 0;
+
+	if ((request->op == DLOCK_ACQUIRE && !request->terms.spent) ||
+		request->op == DLOCK_REFRESH || request->op == DLOCK_HANDOVER)
+		max_hold = dlock_policy_max_hold(&request->key, request->terms.role);
+	if (max_hold == 0)
+		return;
+	try->limited = *request;
+	try->limited.max_hold = max_hold;
+	try->request = &try->limited;
+}
+
 static void
 begin_try(DlockTry *try, const DlockRequest *request, const DlockTurn *turn,
 		  DlockRows *found, DlockResult *result)
@@ -492,6 +510,7 @@ begin_try(DlockTry *try, const DlockRequest *request, const DlockTurn *turn,
 	try->looks = 0;
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_table_open(&try->store, request->op != DLOCK_CHECK, false);
+	set_max_hold(try);
 
 	/* what draws a version; the table is locked before the check: see shard.c */
 	if (request->op == DLOCK_ACQUIRE || request->op == DLOCK_HANDOVER)

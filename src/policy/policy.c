@@ -71,11 +71,12 @@ enum
 	Anum_max_ttl,
 	Anum_max_priority,
 	Anum_max_locks,
-	Natts_policies = Anum_max_locks
+	Anum_max_hold,
+	Natts_policies = Anum_max_hold
 };
 
 static const Oid types[Natts_policies] = {
-	TEXTOID, REGROLEOID, BOOLOID, INTERVALOID, INT4OID, INT4OID
+	TEXTOID, REGROLEOID, BOOLOID, INTERVALOID, INT4OID, INT4OID, INTERVALOID
 };
 
 typedef struct Policy
@@ -84,9 +85,10 @@ typedef struct Policy
 	int			prefixlen;
 	Oid			role;			/* InvalidOid: everybody */
 	bool		allow;
-	int64		max_ttl;		/* us, or NO_LIMIT, as are the next two */
+	int64		max_ttl;		/* us, or NO_LIMIT, as are the next three */
 	int64		max_priority;
 	int64		max_locks;
+	int64		max_hold;		/* us */
 } Policy;
 
 /* The policies of this database, by prefix in the order of bytes. */
@@ -161,6 +163,14 @@ check_table(Relation rel)
 				 errhint("Undo the change, or drop and create the extension again.")));
 }
 
+static int64
+span_us(Datum interval)
+{
+	const Interval *span = DatumGetIntervalP(interval);
+
+	return span->time + (span->day + span->month * INT64CONST(30)) * USECS_PER_DAY;
+}
+
 static bool
 add_policy(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 {
@@ -188,18 +198,16 @@ add_policy(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 	policy->prefixlen = strlen(policy->prefix);
 	policy->role = DatumGetObjectId(values[Anum_role - 1]);
 	policy->allow = DatumGetBool(values[Anum_allow - 1]);
-	policy->max_ttl = policy->max_priority = policy->max_locks = NO_LIMIT;
+	policy->max_ttl = policy->max_priority = NO_LIMIT;
+	policy->max_locks = policy->max_hold = NO_LIMIT;
 	if (!isnull[Anum_max_ttl - 1])
-	{
-		Interval   *span = DatumGetIntervalP(values[Anum_max_ttl - 1]);
-
-		policy->max_ttl = span->time +
-			(span->day + span->month * INT64CONST(30)) * USECS_PER_DAY;
-	}
+		policy->max_ttl = span_us(values[Anum_max_ttl - 1]);
 	if (!isnull[Anum_max_priority - 1])
 		policy->max_priority = DatumGetInt32(values[Anum_max_priority - 1]);
 	if (!isnull[Anum_max_locks - 1])
 		policy->max_locks = DatumGetInt32(values[Anum_max_locks - 1]);
+	if (!isnull[Anum_max_hold - 1])
+		policy->max_hold = span_us(values[Anum_max_hold - 1]);
 	if (policy->prefixlen <= DLOCK_MAX_KEY)
 		all->has_length[policy->prefixlen] = true;
 	MemoryContextSwitchTo(caller);
@@ -320,6 +328,7 @@ join(Policy *sum, const Policy *policy)
 		sum->max_ttl = higher_limit(sum->max_ttl, policy->max_ttl);
 		sum->max_priority = higher_limit(sum->max_priority, policy->max_priority);
 		sum->max_locks = higher_limit(sum->max_locks, policy->max_locks);
+		sum->max_hold = higher_limit(sum->max_hold, policy->max_hold);
 	}
 }
 
@@ -394,23 +403,28 @@ dlock_policy_judge_request(const DlockRequest *request)
 	const char *key = request->key.data;
 	int			keylen = request->key.len;
 	Oid			role = request->terms.role;
+	int64		max_ttl;
 	Policy		policy;
 
 	if (!find_policy(key, keylen, role, &policy))
 		return;
+	max_ttl = policy.max_ttl;
+	if (policy.max_hold != NO_LIMIT && !request->terms.spent &&
+		(max_ttl == NO_LIMIT || policy.max_hold < max_ttl))
+		max_ttl = policy.max_hold;
 	if (!policy.allow)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for lock \"%s\"", pnstrdup(key, keylen)),
 				 errdetail("The policy for prefix \"%s\" does not allow role \"%s\" to acquire it.",
 						   policy.prefix, dlock_statement_role_name(role))));
-	if (policy.max_ttl != NO_LIMIT && request->terms.ttl > policy.max_ttl)
+	if (max_ttl != NO_LIMIT && request->terms.ttl > max_ttl)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("%s exceeds the policy for prefix \"%s\"",
 						request->terms.spent ? "per" : "ttl", policy.prefix),
 				 errdetail("The limit of role \"%s\" is %s.",
-						   dlock_statement_role_name(role), interval_text(policy.max_ttl)),
+						   dlock_statement_role_name(role), interval_text(max_ttl)),
 				 request->terms.spent ? errhint("Use a shorter time, and a smaller number.") :
 				 errhint("Use a shorter TTL and renew it with dlock_refresh.")));
 	if (policy.max_priority != NO_LIMIT && request->terms.priority > policy.max_priority)
@@ -419,6 +433,20 @@ dlock_policy_judge_request(const DlockRequest *request)
 				 errmsg("priority exceeds the policy for prefix \"%s\"", policy.prefix),
 				 errdetail("The limit of role \"%s\" is %lld.",
 						   dlock_statement_role_name(role), (long long) policy.max_priority)));
+}
+
+/*
+ * How long this role may hold this key altogether, however often it renews the grant;
+ * 0: without limit.  No TTL is longer, so the first one is never cut short.
+ */
+int64
+dlock_policy_find_max_hold(const DlockKey *key, Oid role)
+{
+	Policy		policy;
+
+	if (!find_policy(key->data, key->len, role, &policy) || policy.max_hold == NO_LIMIT)
+		return 0;
+	return policy.max_hold;
 }
 
 /*

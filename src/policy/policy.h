@@ -19,6 +19,7 @@ extern void dlock_policy_shmem_init(void);
 extern void dlock_policy_init(void);
 extern Oid	dlock_policy_table(void);
 extern void dlock_policy_judge_request(const DlockRequest *request);
+extern int64 dlock_policy_find_max_hold(const DlockKey *key, Oid role);
 extern void dlock_policy_judge_grant(const char *key, int keylen, Oid role);
 
 /*
@@ -39,6 +40,13 @@ dlock_policy_check_grant(const char *key, int keylen, Oid role)
 {
 	if (unlikely(!dlock_policy_none))
 		dlock_policy_judge_grant(key, keylen, role);
+}
+
+/* How long a grant of this role may be held at most; 0: without limit. */
+static inline int64
+dlock_policy_max_hold(const DlockKey *key, Oid role)
+{
+	return likely(dlock_policy_none) ? 0 : dlock_policy_find_max_hold(key, role);
 }
 
 #endif							/* DLOCK_POLICY_POLICY_H */

@@ -419,6 +419,16 @@ dlock_row_acquired_at(HeapTuple tuple)
 	return dlock_clock_effective(FORM(tuple)->run, FORM(tuple)->acquired_at, 0);
 }
 
+/* Has the last renewal got less than its TTL, because of a policy? */
+bool
+dlock_row_is_cut_short(HeapTuple tuple)
+{
+	FormDlock  *form = FORM(tuple);
+
+	return form->held && form->run == dlock_clock_run() &&
+		form->expires_at < form->refreshed_at + form->ttl;
+}
+
 /*
  * Forming
  *
@@ -577,26 +587,26 @@ dlock_row_form_freed(Relation heap, const DlockKey *key, HeapTuple tuple,
 /* The same grant for another TTL, and with another value if one is given. */
 HeapTuple
 dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
-					   const char *value, int64 ttl, int64 now)
+					   const DlockRenewal *renewal)
 {
 	HeapTuple	renewed;
 	FormDlock  *form;
 
-	if (value == NULL)
+	if (renewal->value == NULL)
 		renewed = heap_copytuple(tuple);
 	else
 	{
 		DlockGrant	grant;
 
 		dlock_row_grant(heap, tuple, &grant);
-		grant.terms.value = value;
+		grant.terms.value = renewal->value;
 		renewed = dlock_row_form(heap, key, FORM(tuple)->slot, &grant);
 		FORM(renewed)->run = FORM(tuple)->run;
 	}
 	form = FORM(renewed);
-	form->ttl = ttl;
-	form->refreshed_at = now;
-	form->expires_at = now + ttl;
+	form->ttl = renewal->ttl;
+	form->refreshed_at = renewal->from;
+	form->expires_at = renewal->expires_at;
 
 	/*
 	 * This run does not know the sessions of another, and does not compare
@@ -607,6 +617,8 @@ dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
 		form->pid = 0;
 		form->acquired_at = dlock_row_acquired_at(tuple);
 	}
+	if (renewal->begins)
+		form->acquired_at = renewal->from;
 	form->run = dlock_clock_run();
 	return renewed;
 }

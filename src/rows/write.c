@@ -361,10 +361,10 @@ dlock_write_grant(const DlockTable *store, const DlockKey *key, int64 slot,
 /* The same grant for another TTL, and with another value if one is given. */
 void
 dlock_write_renewal(const DlockTable *store, const DlockKey *key, DlockRow *row,
-					const char *value, int64 ttl, int64 now)
+					const DlockRenewal *renewal)
 {
 	replace(store, key, row,
-			dlock_row_form_renewed(store->heap, key, row->tuple, value, ttl, now));
+			dlock_row_form_renewed(store->heap, key, row->tuple, renewal));
 }
 
 /* The row stays, so that the next grant of this key adds no index entry. */

@@ -114,6 +114,16 @@ dlock_rules_yield_by(const DlockState *row, const DlockAsking *asking, int64 unt
 }
 
 /*
+ * Has the grant been held for as long as the policies allow?  Then it is not renewed.
+ * Its expiry is no later, unless it is older than the policy, or lapsed.
+ */
+static bool
+is_held_out(const DlockState *row, const DlockRequest *request, int64 now)
+{
+	return request->max_hold != 0 && now >= row->acquired + request->max_hold;
+}
+
+/*
  * Verdicts
  */
 
@@ -416,7 +426,8 @@ acquire_again(const DlockState *rows, int own, const DlockRequest *request)
 }
 
 /*
- * An acquire.  An owner that has the key gets it again.  If another request comes
+ * An acquire.  An owner that has the key gets it again, unless it has held it for too
+ * long: then it has to wait until its grant has ended, as all others.  If another request comes
  * first, the answer is "busy", except for an upgrade: everybody else waits for the
  * place that its owner has.
  */
@@ -437,10 +448,14 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 
 		rows[i].obstacle = obstacle_of(&rows[i], now);
 		rows[i].yields = rows[i].ends = false;
-		if (is_ours && !rows[i].unsettled && dlock_rules_is_held(&rows[i], now))
+		if (is_ours && !rows[i].unsettled && dlock_rules_is_held(&rows[i], now) &&
+			!is_held_out(&rows[i], request, now))
 			own = i;
 
-		/* an answer that is still open, or an owner with the same hash */
+		/*
+		 * held for too long, an answer that is still open, or an owner with
+		 * the same hash
+		 */
 		else if ((is_ours || is_its_place(&rows[i], request)) &&
 				 rows[i].obstacle >= DLOCK_HOLDS)
 			return nothing(DLOCK_IS_BUSY, i);
@@ -554,23 +569,6 @@ names_grant(const DlockRequest *request, const DlockState *row)
 	return request->by_version || by_owner || request->pid != 0;
 }
 
-/* The holder's own operations. */
-static DlockVerdict
-by_holder(const DlockState *row, int i, const DlockRequest *request, int64 now)
-{
-	switch (request->op)
-	{
-		case DLOCK_REFRESH:
-			return verdict(DLOCK_DO_RENEW, DLOCK_IS_HELD, i);
-		case DLOCK_RELEASE:
-			return dlock_rules_end(row, i, request->is_lost, now);
-		case DLOCK_FENCE:
-			return verdict(DLOCK_DO_PIN, DLOCK_IS_HELD, i);
-		default:
-			return nothing(row->asked ? DLOCK_IS_PREEMPTING : DLOCK_IS_HELD, i);
-	}
-}
-
 /*
  * The holder of a grant gives it to another owner.  An owner has one place, so a
  * place goes only to an owner that has none, and that is not about to get one.
@@ -584,6 +582,31 @@ hand_over(const DlockState *rows, int nrows, int i, const DlockRequest *request,
 			obstacle_of(&rows[j], now) > DLOCK_IS_OVER)
 			return nothing(DLOCK_IS_BUSY, j);
 	return verdict(DLOCK_DO_HAND_OVER, DLOCK_IS_GRANTED, i);
+}
+
+/* The holder's own operations on row i. */
+static DlockVerdict
+by_holder(const DlockState *rows, int nrows, int i, const DlockRequest *request,
+		  int64 now)
+{
+	const DlockState *row = &rows[i];
+
+	switch (request->op)
+	{
+		case DLOCK_REFRESH:
+		case DLOCK_HANDOVER:
+			if (is_held_out(row, request, now))
+				return nothing(DLOCK_IS_NOT_HELD, DLOCK_NO_ROW);
+			return request->op == DLOCK_HANDOVER ?
+				hand_over(rows, nrows, i, request, now) :
+				verdict(DLOCK_DO_RENEW, DLOCK_IS_HELD, i);
+		case DLOCK_RELEASE:
+			return dlock_rules_end(row, i, request->is_lost, now);
+		case DLOCK_FENCE:
+			return verdict(DLOCK_DO_PIN, DLOCK_IS_HELD, i);
+		default:
+			return nothing(row->asked ? DLOCK_IS_PREEMPTING : DLOCK_IS_HELD, i);
+	}
 }
 
 /*
@@ -615,9 +638,7 @@ dlock_rules_decide(DlockState *rows, int nrows, const DlockRequest *request,
 			!(request->stamp != 0 && rows[i].held))
 			continue;
 		if (names_grant(request, &rows[i]))
-			return request->op == DLOCK_HANDOVER ?
-				hand_over(rows, nrows, i, request, now) :
-				by_holder(&rows[i], i, request, now);
+			return by_holder(rows, nrows, i, request, now);
 		held = i;
 	}
 	return nothing(held == DLOCK_NO_ROW ?

@@ -92,6 +92,12 @@ typedef struct DlockRequest
 	bool		without_snapshot;	/* the caller is a procedure */
 	bool		by_granter;		/* for a ticket, which has no connection */
 
+	/*
+	 * By the policies: how long a grant may be held, however often it is
+	 * renewed; 0: without limit.  lock.c sets it
+	 */
+	int64		max_hold;
+
 	/* the holder's own operations: give up rather than wait for the row */
 	bool		skip_used;
 

@@ -229,13 +229,13 @@ is($other->ask_it("SELECT public.dlock_policy('h:', 'app', false), public.dlock_
 
 # Dumped and restored, with roles by name.
 without_policies();
-policy("'d:', 'app', max_ttl => '90s', max_priority => 7, max_locks => 8");
+policy("'d:', 'app', max_ttl => '90s', max_priority => 7, max_locks => 8, max_hold => '1h'");
 policy("'d:', NULL, allow => false");
 my $dump = $node->basedir . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, '-d', $node->connstr('postgres') ], 'pg_dump');
 $node->safe_psql('postgres', 'CREATE DATABASE copy');
 $node->command_ok([ 'pg_restore', '-e', '-d', $node->connstr('copy'), $dump ], 'pg_restore');
-is($node->safe_psql('copy', 'SELECT * FROM dlock_policies ORDER BY role'), "d:|app|t|00:01:30|7|8\nd:||f|||", 'the policies are there');
+is($node->safe_psql('copy', 'SELECT * FROM dlock_policies ORDER BY role'), "d:|app|t|00:01:30|7|8|01:00:00\nd:||f||||", 'the policies are there');
 fails_with($node, "SET ROLE other; SELECT dlock_acquire('d:1')", '42501', [], 'and count', database => 'copy');
 
 # DROP and CREATE EXTENSION in one session
