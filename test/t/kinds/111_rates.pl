@@ -92,6 +92,8 @@ $now->ask_it("SELECT count(dlock_limit('many', 40, '1h')) FROM generate_series(1
 $a->start("SELECT dlock_limit('many', 40, '1h', wait => '1h')");
 until_waiting($node, $a, 'many');
 is($now->ask_it("SELECT dlock_limit('many', 40, '1h') BETWEEN '1 s' AND '10min'"), 't', 'when to ask again, behind the queue');
+$now->ask_it('SELECT pg_cancel_backend(' . $a->pid . ')');
+is($a->answer, 'ERROR 57014', 'who waits can be cancelled');
 
 #
 # A crash: what was given counts for one window from then.
