@@ -590,15 +590,32 @@ dlock_grant_hand_over(DlockTry *try, DlockVerdict verdict, int64 now, int change
 	return true;
 }
 
+/*
+ * A grant must not end before its key may be free.  Called for the arguments of an
+ * acquire, and here for a refresh, whose TTL may be that of the grant.
+ */
+void
+dlock_grant_check_at_least(int64 at_least, int64 ttl)
+{
+	if (at_least > ttl)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("at_least must not be longer than ttl"),
+				 errhint("Use a longer TTL.")));
+}
+
 /* Renew a grant: a repeated acquire replaces it, a refresh extends it. */
 void
 dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int change)
 {
 	const DlockRequest *request = try->request;
 	int64		old_ttl = dlock_row_ttl(row->tuple);
+	int64		ttl = request->terms.ttl != 0 ? request->terms.ttl : old_ttl;
 	DlockRenewal renewal = {.value = request->terms.value};
 	DlockGrant	grant;
 
+	if (request->new_at_least)
+		dlock_grant_check_at_least(request->terms.at_least, ttl);
 	try->result->renewed = true;
 	if (request->stamp == 0)
 		dlock_xact_count(DLOCK_STAT_RENEWALS);
@@ -613,9 +630,11 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 		return;
 	}
 
-	renewal.ttl = request->terms.ttl != 0 ? request->terms.ttl : old_ttl;
+	renewal.ttl = ttl;
 	if (request->max_hold != 0)
-		renewal.ttl = Min(renewal.ttl, request->max_hold);
+		renewal.ttl = Min(ttl, request->max_hold);
+	if (request->new_at_least)
+		renewal.busy_until = now + request->terms.at_least;
 	renewal.begins = request->stamp != 0;
 	renewal.from = renewal.begins ? request->stamp : now;
 	renewal.expires_at = end_of(request, renewal.begins ? renewal.from :
@@ -624,6 +643,6 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 	try->result->expires = renewal.expires_at;
 	dlock_xact_want_reaper(renewal.expires_at);
 	dlock_xact_end_change(change, false, request->terms.value != NULL, renewal.expires_at);
-	try->wrote = renewal.ttl > old_ttl || request->terms.value != NULL ?
+	try->wrote = ttl > old_ttl || request->terms.value != NULL || request->new_at_least ?
 		DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
 }

@@ -37,8 +37,9 @@ typedef struct DlockRenewal
 {
 	const char *value;			/* NULL: nothing */
 	int64		ttl;
-	int64		from;			/* lease time, as is the next */
+	int64		from;			/* lease time, as are the next two */
 	int64		expires_at;
+	int64		busy_until;		/* at the least; 0: as it was */
 	bool		begins;			/* the grant itself counts from then */
 } DlockRenewal;
 
