@@ -158,8 +158,7 @@ dlock_refresh(PG_FUNCTION_ARGS)
 	dlock_arguments_claim(fcinfo, 1, 3, &request);
 	request.terms.value = dlock_arguments_text(fcinfo, 4, "value", DLOCK_MAX_VALUE);
 	if (request.terms.ttl != 0)
-		dlock_policy_check_request(request.key.data, request.key.len, request.terms.role,
-								   request.terms.ttl, DLOCK_NO_PRIORITY);
+		dlock_policy_check_request(&request.key, &request.terms);
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer == DLOCK_IS_NOT_HELD)

@@ -28,7 +28,6 @@
 #include "journal.h"
 #include "lock/acquire.h"
 #include "lock/events.h"
-#include "policy/policy.h"
 #include "queue/wait_log.h"
 #include "queue/wait_report.h"
 #include "stats/stats.h"
@@ -92,12 +91,7 @@ grant_ticket(const DlockTicketLook *look, const DlockRequest *request,
 {
 	DlockLookResult answer;
 
-	if (!result->renewed)
-	{
-		dlock_acquire_check_policy(request);
-		dlock_policy_check_grant(request->key.data, request->key.len,
-								 request->terms.role);
-	}
+	dlock_acquire_check_granted(request, result);
 	answer = end_ticket(look, DLOCK_TICKET_GRANTED, result->version, ended);
 	if (answer == DLOCK_LOOK_ENDS)
 		dlock_event_granted(look->key.data, result->version, look->number);
