@@ -28,6 +28,7 @@
 #include "compat.h"
 #include "functions/arguments.h"
 #include "guc.h"
+#include "rows/places.h"
 #include "rules/key.h"
 #include "shmem.h"
 
@@ -187,7 +188,7 @@ set_slots(DlockRequest *request, int32 slots)
 {
 	request->terms.capacity = slots;
 	if (slots != DLOCK_EXCLUSIVE && request->terms.owner != NULL)
-		request->slot = dlock_key_owner_slot(request->terms.role, request->terms.owner);
+		request->slot = dlock_places_owner_slot(request->terms.role, request->terms.owner);
 }
 
 /* A TTL that was given, or 0. */

@@ -645,8 +645,7 @@ count_rows(const Policy *policy, Oid role)
 static uint64
 account_of(const Policy *policy, Oid role)
 {
-	uint64		hash = hash_bytes_extended((const unsigned char *) policy->prefix,
-										   policy->prefixlen, MyDatabaseId);
+	uint64		hash = dlock_key_hash_text(policy->prefix, policy->prefixlen, MyDatabaseId);
 
 	hash = hash_combine64(hash, hash_bytes_uint32_extended(role, 0));
 	return hash_combine64(hash, (uint64) policy->max_locks);

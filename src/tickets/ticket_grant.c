@@ -30,6 +30,7 @@
 #include "lock/events.h"
 #include "queue/wait_log.h"
 #include "queue/wait_report.h"
+#include "rows/places.h"
 #include "stats/stats.h"
 #include "tickets/ticket_grant.h"
 
@@ -108,8 +109,8 @@ fill_request(DlockRequest *request, const DlockTicketLook *look)
 	request->terms.wait = DLOCK_NEVER;
 	request->by_granter = true;
 	if (request->terms.capacity != DLOCK_EXCLUSIVE)
-		request->slot = dlock_key_owner_slot(request->terms.role,
-											 request->terms.owner);
+		request->slot = dlock_places_owner_slot(request->terms.role,
+												request->terms.owner);
 }
 
 /*
