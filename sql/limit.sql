@@ -73,7 +73,7 @@ ROLLBACK;
 SELECT dlock_limit('l:bad', 1, '25 h');
 SELECT count(*) FROM dlock.locks WHERE key = 'l:bad';
 
--- priority, and policies: a permit is no lock of a role, but keeps the key busy for so long
+-- priority, and policies: a permit keeps a key busy, so it is judged as a lock
 \set VERBOSITY terse
 SELECT dlock_limit('l:bad', 1, '1 s', priority => -1);
 SELECT dlock_limit('l:priority', 1, '1 h', priority => 5), dlock_limit('l:priority', 1, '1 h', priority => 6) > '59 min' AS no_preemption;
@@ -81,9 +81,10 @@ SET client_min_messages = warning;
 DROP ROLE IF EXISTS regress_dlock_l;
 RESET client_min_messages;
 CREATE ROLE regress_dlock_l;
-SELECT dlock_policy('l:role', 'regress_dlock_l', max_ttl => '1 min', max_priority => 3, max_locks => 1);
+SELECT dlock_policy('l:role', 'regress_dlock_l', max_ttl => '1 min', max_priority => 3, max_locks => 3);
 SET ROLE regress_dlock_l;
 SELECT dlock_limit('l:role', 5, '1 min') FROM generate_series(1, 3);
+SELECT dlock_limit('l:role', 5, '1 min');
 SELECT dlock_limit('l:role', 5, '2 min');
 SELECT dlock_limit('l:role', 5, '1 min', priority => 4);
 RESET ROLE;

@@ -29,6 +29,7 @@
 #include "functions/arguments.h"
 #include "guc.h"
 #include "lock/grant.h"
+#include "rows/places.h"
 #include "rules/key.h"
 #include "shmem.h"
 
@@ -188,7 +189,7 @@ set_slots(DlockRequest *request, NullableDatum slots, NullableDatum shared)
 
 	request->terms.capacity = DatumGetBool(shared.value) ? DLOCK_SHARED : n;
 	if (request->terms.capacity != DLOCK_EXCLUSIVE && request->terms.owner != NULL)
-		request->slot = dlock_key_owner_slot(request->terms.role, request->terms.owner);
+		request->slot = dlock_places_owner_slot(request->terms.role, request->terms.owner);
 }
 
 /* A TTL that was given, or 0. */

@@ -27,6 +27,7 @@
 #include "lock/session.h"
 #include "lock/watch.h"
 #include "policy/policy.h"
+#include "rows/places.h"
 
 #define MAX_REASON	1024
 
@@ -164,7 +165,7 @@ dlock_refresh(PG_FUNCTION_ARGS)
 	if (request.new_at_least)
 		request.terms.at_least = dlock_arguments_span(fcinfo, 5, "at_least");
 	if (request.terms.ttl != 0)
-		dlock_policy_check_request(&request);
+		dlock_policy_check_request(&request.key, &request.terms);
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer == DLOCK_IS_NOT_HELD)
@@ -272,10 +273,10 @@ dlock_handover(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(2))
 		dlock_arguments_null("owner");
 	dlock_arguments_claim(fcinfo, 1, 2, &request);
-	request.slot = dlock_key_owner_slot(request.terms.role, request.terms.owner);
+	request.slot = dlock_places_owner_slot(request.terms.role, request.terms.owner);
 	request.terms.ttl = dlock_arguments_ttl(fcinfo, 3);
 	if (request.terms.ttl != 0)
-		dlock_policy_check_request(&request);
+		dlock_policy_check_request(&request.key, &request.terms);
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer == DLOCK_IS_BUSY)

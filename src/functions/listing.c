@@ -414,42 +414,44 @@ dlock_list(PG_FUNCTION_ARGS)
  * Requests that wait
  */
 
-/* The last position of a key so far. */
-typedef struct Line
+/* By key, and for each key as they are in memory, which is the order of its queue. */
+static int
+compare_waiters(const void *a, const void *b)
 {
-	uint64		hash;			/* of key and database */
-	int			n;
-} Line;
+	const DlockQueueEntry *x = *(DlockQueueEntry *const *) a;
+	const DlockQueueEntry *y = *(DlockQueueEntry *const *) b;
+	int			cmp = dlock_key_compare(x->key, x->keylen, y->key, y->keylen);
 
-static HTAB *
-make_lines(void)
-{
-	HASHCTL		ctl = {.keysize = sizeof(uint64),.entrysize = sizeof(Line)};
-
-	ctl.hcxt = CurrentMemoryContext;
-	return hash_create("dlock lines", 128, &ctl,
-					   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	return cmp != 0 ? cmp : (x > y) - (x < y);
 }
 
-/* The waiters are in the order of their queue, so that this counts them. */
-static int
-next_position(HTAB *lines, const DlockQueueEntry *waiter)
+/*
+ * The waiters of this database, sorted.  The order of the queue's lists would tell
+ * something of the hashes, which nobody is to know.
+ */
+static DlockQueueEntry **
+sort_waiters(int *n)
 {
-	bool		found;
-	Line	   *line = hash_search(lines, &waiter->hash, HASH_ENTER, &found);
+	int			nall;
+	DlockQueueEntry *all = dlock_queue_copy_all(&nall);
+	DlockQueueEntry **ours = palloc_extended(nall * sizeof(*ours) + 1, MCXT_ALLOC_HUGE);
 
-	if (!found)
-		line->n = 0;
-	return ++line->n;
+	*n = 0;
+	for (int i = 0; i < nall; i++)
+		if (all[i].dboid == MyDatabaseId)
+			ours[(*n)++] = &all[i];
+	qsort(ours, *n, sizeof(*ours), compare_waiters);
+	return ours;
 }
 
 Datum
 dlock_waiters_shown(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	DlockQueueEntry *waiters;
-	HTAB	   *lines = make_lines();
+	DlockQueueEntry **waiters;
+	const DlockQueueEntry *previous = NULL;
 	int			nwaiters;
+	int			position = 0;
 	bool		sees_all = dlock_listing_sees_all();
 
 	dlock_shmem_require();
@@ -457,16 +459,19 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 
 	dlock_listing_check_columns(rsinfo, WAITER_COLUMNS);
-	waiters = dlock_queue_copy_all(&nwaiters);
+	waiters = sort_waiters(&nwaiters);
 	for (int i = 0; i < nwaiters; i++)
 	{
-		DlockQueueEntry *waiter = &waiters[i];
+		const DlockQueueEntry *waiter = waiters[i];
 		bool		in_line = waiter->kind == DLOCK_WAIT_TURN;
 		Datum		values[WAITER_COLUMNS];
 		bool		isnull[WAITER_COLUMNS] = {false};
 
-		if (waiter->dboid != MyDatabaseId)
-			continue;
+		if (previous == NULL || !dlock_queue_same_key(previous, waiter))
+			position = 0;
+		previous = waiter;
+		if (in_line)
+			position++;
 
 		values[0] = CStringGetTextDatum(waiter->key);
 		isnull[1] = waiter->pid == 0;
@@ -478,7 +483,7 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 		values[4] = Int32GetDatum(waiter->terms.priority);
 		values[5] = dlock_listing_slots(in_line ? waiter->terms.capacity : DLOCK_SHARED, &isnull[5]);
 		isnull[6] = !in_line;
-		values[6] = Int32GetDatum(in_line ? next_position(lines, waiter) : 0);
+		values[6] = Int32GetDatum(position);
 		values[7] = TimestampTzGetDatum(dlock_clock_to_wall(waiter->since));
 		isnull[8] = waiter->until == DLOCK_NEVER;
 		values[8] = isnull[8] ? (Datum) 0 :
@@ -487,6 +492,5 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 		values[9] = Int64GetDatum(waiter->ticket);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, isnull);
 	}
-	pfree(waiters);
 	return (Datum) 0;
 }

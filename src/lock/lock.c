@@ -98,7 +98,7 @@ find_named(DlockTry *try)
 		return;
 	if (request->op != DLOCK_HANDOVER && request->terms.owner != NULL &&
 		dlock_find_slot(&try->store, &try->request->key,
-						dlock_key_owner_slot(request->terms.role, request->terms.owner),
+						dlock_places_owner_slot(request->terms.role, request->terms.owner),
 						DLOCK_FIND_COMMITTED, found) &&
 		is_found(try))
 		return;
@@ -182,7 +182,7 @@ find_some(DlockTry *try)
 	DlockRows  *found = try->found;
 	bool		has_owner = request->terms.owner != NULL;
 	int64		slot = has_owner ?
-		dlock_key_owner_slot(request->terms.role, request->terms.owner) : DLOCK_HEAD;
+		dlock_places_owner_slot(request->terms.role, request->terms.owner) : DLOCK_HEAD;
 	bool		is_busy = true;
 
 	(void) dlock_find_slot(&try->store, &try->request->key, DLOCK_HEAD, DLOCK_FIND_NEWEST,

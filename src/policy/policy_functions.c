@@ -14,7 +14,6 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/inval.h"
 #include "utils/rel.h"
 
 #include "functions/arguments.h"
@@ -143,6 +142,6 @@ dlock_policies_changed(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"dlock.policies_changed\" must be called as a trigger")));
-	CacheInvalidateRelcache(data->tg_relation);
+	dlock_policy_changes(data->tg_relation);
 	return PointerGetDatum(NULL);
 }

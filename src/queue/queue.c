@@ -145,8 +145,7 @@ dlock_queue_owner_name(Oid role, const char *owner)
 {
 	if (owner == NULL)
 		return 0;
-	return DLOCK_OWNER_BIT |
-		hash_bytes_extended((const unsigned char *) owner, strlen(owner), role);
+	return DLOCK_OWNER_BIT | dlock_key_hash_text(owner, strlen(owner), role);
 }
 
 /* Do they wait for the same key? */

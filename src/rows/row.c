@@ -409,8 +409,7 @@ dlock_row_value_hash(Relation heap, HeapTuple tuple)
 	if (isnull)
 		return 0;
 	unpacked = DatumGetTextPP(value);
-	return hash_bytes_extended((unsigned char *) VARDATA_ANY(unpacked),
-							   VARSIZE_ANY_EXHDR(unpacked), 0);
+	return dlock_key_hash_text(VARDATA_ANY(unpacked), VARSIZE_ANY_EXHDR(unpacked), 0);
 }
 
 int64

@@ -28,9 +28,9 @@
 #include "journal.h"
 #include "lock/acquire.h"
 #include "lock/events.h"
-#include "policy/policy.h"
 #include "queue/wait_log.h"
 #include "queue/wait_report.h"
+#include "rows/places.h"
 #include "stats/stats.h"
 #include "tickets/ticket_grant.h"
 
@@ -92,12 +92,7 @@ grant_ticket(const DlockTicketLook *look, const DlockRequest *request,
 {
 	DlockLookResult answer;
 
-	if (!result->renewed)
-	{
-		dlock_acquire_check_policy(request);
-		dlock_policy_check_grant(request->key.data, request->key.len,
-								 request->terms.role);
-	}
+	dlock_acquire_check_granted(request, result);
 	answer = end_ticket(look, DLOCK_TICKET_GRANTED, result->version, ended);
 	if (answer == DLOCK_LOOK_ENDS)
 		dlock_event_granted(look->key.data, result->version, look->number);
@@ -114,8 +109,8 @@ fill_request(DlockRequest *request, const DlockTicketLook *look)
 	request->terms.wait = DLOCK_NEVER;
 	request->by_granter = true;
 	if (request->terms.capacity != DLOCK_EXCLUSIVE)
-		request->slot = dlock_key_owner_slot(request->terms.role,
-											 request->terms.owner);
+		request->slot = dlock_places_owner_slot(request->terms.role,
+												request->terms.owner);
 }
 
 /*
