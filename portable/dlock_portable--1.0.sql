@@ -684,7 +684,9 @@ DECLARE
 BEGIN
 	ok := dlock.require(span > '0', '22023', 'per must be greater than zero') AND dlock.below_max('per', span);
 	IF dlock.acquire(q, wait) IS NOT NULL THEN RETURN '0'; END IF;
-	RETURN greatest(least((dlock.look(q)).until - clock_timestamp(), span), '1 ms');
+	-- when as many have ended that there is room for one; what others are just adding is over after the window
+	RETURN greatest(least((SELECT dlock.busy_until(l) FROM dlock.locks l WHERE l.key = dlock_limit.key AND dlock.busy_until(l) > clock_timestamp()
+		ORDER BY 1 DESC OFFSET n - 1 LIMIT 1) - clock_timestamp(), span), '1 ms');
 END $$;
 CREATE FUNCTION dlock_force_release(key text, reason text, version bigint DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
