@@ -46,6 +46,9 @@ SELECT dlock_handover('h:s', :c, 'e') AS e \gset
 SELECT dlock_handover('h:s', :e, 'e') AS e \gset
 SELECT owner, version = :e AS e FROM dlock_get('h:s') ORDER BY owner;
 SELECT count(*), count(DISTINCT slot) FROM dlock.locks WHERE key = 'h:s';
+-- a key whose only place is handed over is still shared
+SELECT dlock_handover('h:one', dlock_acquire('h:one', '1 h', 'a', slots => 2), 'b') IS NOT NULL AS handed_over;
+SELECT dlock_acquire('h:one', '1 h') IS NULL AS busy, dlock_release('h:one', owner => 'b'), dlock_acquire('h:one', '1 h') IS NOT NULL AS free;
 -- an owner has one place
 SELECT dlock_handover('h:s', :b, 'e');
 SELECT dlock_check('h:s', :b) AS b, dlock_check('h:s', :e) AS e;

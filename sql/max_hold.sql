@@ -9,7 +9,7 @@ SELECT dlock_acquire('m:old', '1 h', 'a') AS old, dlock_acquire('m:lazy', '1 ms'
 
 SELECT dlock_policy('m:', NULL, max_hold => '1 h');
 SELECT * FROM dlock_policies;
-SELECT key, ends_at = acquired_at + '1 h' AS "an hour" FROM dlock_list('m:') ORDER BY key;
+SELECT key, ends_at = acquired_at + '1 h' AS "an hour" FROM dlock_list('m:*') ORDER BY key;
 
 -- no TTL is longer, so the first one is never cut short
 \set VERBOSITY terse
@@ -81,9 +81,9 @@ SELECT dlock_acquire('m:r1', '1 h') IS NOT NULL AS granted;
 SET ROLE regress_dlock_m;
 SELECT dlock_acquire('m:r2', '3 h') IS NOT NULL AS granted, dlock_acquire('m:rr', '10 min') IS NOT NULL AS unlimited;
 RESET ROLE;
-SELECT key, ends_at - acquired_at AS hold FROM dlock_list('m:r') ORDER BY key;
+SELECT key, ends_at - acquired_at AS hold FROM dlock_list('m:r*') ORDER BY key;
 SELECT dlock_policy('m:r', 'regress_dlock_g2', max_hold => NULL);
-SELECT key, ends_at - acquired_at AS hold FROM dlock_list('m:r') ORDER BY key;
+SELECT key, ends_at - acquired_at AS hold FROM dlock_list('m:r*') ORDER BY key;
 
 -- input
 \set VERBOSITY terse
@@ -92,7 +92,7 @@ SELECT dlock_policy('m:', NULL, max_hold => '-1 s');
 SELECT dlock_policy('m:', NULL, max_hold => '1 month');
 \set VERBOSITY default
 SET ROLE regress_dlock_m;
-SELECT dlock_release(key, version) FROM dlock_list('m:r') WHERE role = 'regress_dlock_m'::regrole ORDER BY key;
+SELECT dlock_release(key, version) FROM dlock_list('m:r*') WHERE role = 'regress_dlock_m'::regrole ORDER BY key;
 RESET ROLE;
 SELECT dlock_policy_drop(prefix, role) FROM dlock_policies ORDER BY prefix, role;
 SELECT count(ends_at) FROM dlock_locks;

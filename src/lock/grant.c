@@ -456,6 +456,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 	if (slot == DLOCK_HEAD)
 		insertion.slot = grant->version;
 	dlock_write_end_insert(&insertion, grant, &row);
+	try->has_place = true;
 	if (!insertion.is_whole)
 		dlock_write_grant(&try->store, &try->request->key, insertion.slot, &row, grant);
 	return true;
@@ -572,6 +573,9 @@ dlock_grant_hand_over(DlockTry *try, DlockVerdict verdict, int64 now, int change
 	grant.refreshed_at = dlock_clock_now();
 	grant.expires_at = end_of(request, grant.acquired_at, grant.refreshed_at,
 							  grant.terms.ttl);
+	/* a row more, until the commit subtracts the one that is removed */
+	if (changes_slot && try->pin < 0)
+		try->pin = dlock_places_pin(&request->key);
 	if (changes_slot && !put_in_place(try, taken, &grant))
 		return give_up(try, DLOCK_LOCK_CHANGED, change);
 	try->before = now;
