@@ -147,6 +147,15 @@ dlock_xact_cancel_change(int change)
 	dlock_journal_take_back(change);
 }
 
+/* Its commit gives the key to this owner, which may be waiting anywhere in the queue. */
+void
+dlock_xact_name_heir(int change, uint64 owner_name)
+{
+	DlockChange *this = dlock_journal_at(change);
+
+	this->heir = owner_name;
+}
+
 /* What the change was, and so what its commit means to waiters. */
 void
 dlock_xact_end_change(int change, bool wakes_turn, bool wakes_change,

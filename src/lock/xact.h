@@ -26,6 +26,7 @@ extern void dlock_xact_leave(DlockWrite wrote);
 extern bool dlock_xact_wrote_other(void);
 extern int	dlock_xact_begin_change(uint64 hash);
 extern void dlock_xact_cancel_change(int change);
+extern void dlock_xact_name_heir(int change, uint64 owner_name);
 extern void dlock_xact_end_change(int change, bool wakes_turn,
 								  bool wakes_change, int64 expires);
 extern void dlock_xact_count(DlockStat stat);
