@@ -24,6 +24,7 @@ int			dlock_reap_interval;
 int			dlock_max_tickets;
 bool		dlock_require_sync;
 bool		dlock_durable_grants;
+bool		dlock_durable_releases;
 int			dlock_log_ends;
 bool		dlock_only_served;
 char	   *dlock_token;
@@ -102,6 +103,15 @@ dlock_guc_init(void)
 							 &dlock_durable_grants,
 							 true,
 							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("dlock.durable_releases",
+							 "Makes a commit that contains a release wait until the release is durable.",
+							 "Without it, a crash may undo a release, and the lock is held "
+							 "again until its TTL ends.",
+							 &dlock_durable_releases,
+							 false,
+							 PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 
 	DefineCustomEnumVariable("dlock.log_ends",
