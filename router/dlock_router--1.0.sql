@@ -239,7 +239,9 @@ CREATE FUNCTION dlock_acquire(
 	slots integer DEFAULT 1,
 	at_least interval DEFAULT '0',
 	delay interval DEFAULT '0',
-	lazy boolean DEFAULT false
+	lazy boolean DEFAULT false,
+	shared boolean DEFAULT false,
+	again boolean DEFAULT true
 ) RETURNS bigint
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
@@ -247,7 +249,8 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	SELECT @extschema@.dlock_acquire(
 		"key" => $1, "ttl" => $2, "owner" => $3, "value" => $4, "wait" => $5,
 		"priority" => $6, "cleanup" => $7, "force" => $8, "session" => $9,
-		"slots" => $10, "at_least" => $11, "delay" => $12, "lazy" => $13);
+		"slots" => $10, "at_least" => $11, "delay" => $12, "lazy" => $13,
+		"shared" => $14, "again" => $15);
 $$;
 COMMENT ON FUNCTION dlock_acquire IS
 	'acquire a lock; returns the version of the grant, or NULL if the lock is busy';
@@ -260,14 +263,15 @@ CREATE FUNCTION dlock_acquire_all(
 	wait interval DEFAULT '0',
 	priority integer DEFAULT 0,
 	session boolean DEFAULT false,
-	slots integer[] DEFAULT NULL
+	slots integer[] DEFAULT NULL,
+	shared boolean[] DEFAULT NULL
 ) RETURNS bigint[]
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write_all($1, $7);
 	SELECT @extschema@.dlock_acquire_all(
 		"keys" => $1, "ttl" => $2, "owner" => $3, "value" => $4, "wait" => $5,
-		"priority" => $6, "session" => $7, "slots" => $8);
+		"priority" => $6, "session" => $7, "slots" => $8, "shared" => $9);
 $$;
 COMMENT ON FUNCTION dlock_acquire_all IS
 	'acquire all of several locks of the same shard or none; returns the versions of the grants, or NULL if a lock is busy';
@@ -286,6 +290,8 @@ CREATE PROCEDURE dlock_lock(
 	at_least interval DEFAULT '0',
 	delay interval DEFAULT '0',
 	lazy boolean DEFAULT false,
+	shared boolean DEFAULT false,
+	again boolean DEFAULT true,
 	INOUT version bigint DEFAULT NULL
 )
 LANGUAGE plpgsql AS $$
@@ -293,7 +299,7 @@ BEGIN
 	version := @extschema@.dlock_acquire(dlock_lock.key, dlock_lock.ttl, dlock_lock.owner,
 		dlock_lock.value, dlock_lock.wait, dlock_lock.priority, dlock_lock.cleanup,
 		dlock_lock.force, dlock_lock.session, dlock_lock.slots, dlock_lock.at_least,
-		dlock_lock.delay, dlock_lock.lazy);
+		dlock_lock.delay, dlock_lock.lazy, dlock_lock.shared, dlock_lock.again);
 END
 $$;
 COMMENT ON PROCEDURE dlock_lock IS
@@ -302,12 +308,12 @@ COMMENT ON PROCEDURE dlock_lock IS
 CREATE FUNCTION dlock_watch(
 	key text,
 	version bigint DEFAULT NULL,
-	timeout interval DEFAULT NULL
+	wait interval DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_read($1);
-	SELECT @extschema@.dlock_watch("key" => $1, "version" => $2, "timeout" => $3);
+	SELECT @extschema@.dlock_watch("key" => $1, "version" => $2, "wait" => $3);
 $$;
 COMMENT ON FUNCTION dlock_watch IS
 	'wait until the version of a key differs from the given one (NULL means free); returns the new version';
@@ -317,13 +323,15 @@ CREATE FUNCTION dlock_refresh(
 	version bigint DEFAULT NULL,
 	ttl interval DEFAULT NULL,
 	owner text DEFAULT NULL,
-	value text DEFAULT NULL
+	value text DEFAULT NULL,
+	at_least interval DEFAULT NULL
 ) RETURNS timestamptz
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, false);
 	SELECT @extschema@.dlock_refresh(
-		"key" => $1, "version" => $2, "ttl" => $3, "owner" => $4, "value" => $5);
+		"key" => $1, "version" => $2, "ttl" => $3, "owner" => $4, "value" => $5,
+		"at_least" => $6);
 $$;
 COMMENT ON FUNCTION dlock_refresh IS
 	'keep a lock for another TTL; returns its new expiry, or NULL if the lock is lost';
@@ -360,6 +368,19 @@ $$;
 COMMENT ON FUNCTION dlock_check IS
 	'check whether the caller holds a lock; returns held, preempting, not_held or held_by_other';
 
+CREATE FUNCTION dlock_holds(
+	key text,
+	version bigint DEFAULT NULL,
+	owner text DEFAULT NULL
+) RETURNS boolean
+LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
+	CLUSTER 'dlock_router';
+	RUN ON dlock_router.to_read($1);
+	SELECT @extschema@.dlock_holds("key" => $1, "version" => $2, "owner" => $3);
+$$;
+COMMENT ON FUNCTION dlock_holds IS
+	'whether the caller holds a lock: dlock_check returns held or preempting';
+
 CREATE FUNCTION dlock_force_release(
 	key text,
 	reason text,
@@ -379,8 +400,8 @@ COMMENT ON FUNCTION dlock_force_release IS
 -- last ten bits, so that it leads back to its cluster.
 CREATE FUNCTION dlock_enqueue(
 	key text,
+	ttl interval,
 	owner text,
-	ttl interval DEFAULT NULL,
 	value text DEFAULT NULL,
 	wait interval DEFAULT NULL,
 	priority integer DEFAULT 0,
@@ -389,15 +410,18 @@ CREATE FUNCTION dlock_enqueue(
 	slots integer DEFAULT 1,
 	at_least interval DEFAULT '0',
 	delay interval DEFAULT '0',
-	lazy boolean DEFAULT false
+	lazy boolean DEFAULT false,
+	shared boolean DEFAULT false,
+	again boolean DEFAULT true
 ) RETURNS bigint
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, false);
 	SELECT pg_catalog.int8or(pg_catalog.int8mul(@extschema@.dlock_enqueue(
-		"key" => $1, "owner" => $2, "ttl" => $3, "value" => $4, "wait" => $5,
+		"key" => $1, "ttl" => $2, "owner" => $3, "value" => $4, "wait" => $5,
 		"priority" => $6, "cleanup" => $7, "force" => $8, "slots" => $9,
-		"at_least" => $10, "delay" => $11, "lazy" => $12), 1024::pg_catalog.int8),
+		"at_least" => $10, "delay" => $11, "lazy" => $12, "shared" => $13,
+		"again" => $14), 1024::pg_catalog.int8),
 		@extschema@.dlock_shard("key" => $1)::pg_catalog.int8);
 $$;
 COMMENT ON FUNCTION dlock_enqueue IS
@@ -492,6 +516,18 @@ AS 'MODULE_PATHNAME', 'dlock_router_refuse_admin'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_stats_reset IS 'not available: call it on each cluster';
 
+CREATE FUNCTION dlock_features(
+	OUT edition text,
+	OUT version text,
+	OUT features text[]
+)
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+	SELECT 'c'::pg_catalog.text, '1.0'::pg_catalog.text,
+		   '{acquire_all,again,at_least,delay,lazy,list,preemption,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
+$$;
+COMMENT ON FUNCTION dlock_features IS
+	'which edition of dlock the clusters have, the version of the router, and what works through it';
+
 --
 -- What is on the clusters
 --
@@ -532,8 +568,8 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
 		   l.requestor_since, l.requestor_deadline
-	  FROM @extschema@.dlock_list("prefix" => $2,
-		"after" => $3, "max_keys" => $4) l;
+	  FROM @extschema@.dlock_list("pattern" => $2,
+		"after" => $3, "limit" => $4) l;
 $$;
 COMMENT ON FUNCTION dlock_router.list_of IS 'dlock_list, on the cluster of a partition';
 
@@ -560,7 +596,7 @@ END
 $$;
 COMMENT ON FUNCTION dlock_router.missing IS 'warns that a cluster is left out';
 
-CREATE FUNCTION dlock_router.list_all(prefix text, after text, max_keys integer)
+CREATE FUNCTION dlock_router.list_all(pattern text, after text, "limit" integer)
 RETURNS TABLE (granted dlock_router.grants, cluster text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -569,7 +605,7 @@ BEGIN
 	FOR c IN SELECT * FROM dlock_router.partitions() LOOP
 		BEGIN
 			RETURN QUERY SELECT l, c.cluster
-			  FROM dlock_router.list_of(c.partition, list_all.prefix, list_all.after, list_all.max_keys) l;
+			  FROM dlock_router.list_of(c.partition, list_all.pattern, list_all.after, list_all."limit") l;
 		EXCEPTION
 			WHEN data_exception THEN
 				RAISE;			-- an argument is invalid
@@ -582,7 +618,7 @@ $$;
 COMMENT ON FUNCTION dlock_router.list_all IS 'dlock_list, on all clusters';
 
 CREATE VIEW dlock_locks AS
-	SELECT (a.granted).*, a.cluster FROM dlock_router.list_all('', NULL, NULL) a;
+	SELECT (a.granted).*, a.cluster FROM dlock_router.list_all('*', NULL, NULL) a;
 COMMENT ON VIEW dlock_locks IS
 	'one row for each live grant on all clusters, and for each key that an open transaction keeps busy';
 GRANT SELECT ON dlock_locks TO PUBLIC;
@@ -603,9 +639,9 @@ COMMENT ON FUNCTION dlock_get IS
 	'the rows of dlock_locks of one key, found by the index';
 
 CREATE FUNCTION dlock_list(
-	prefix text DEFAULT '',
+	pattern text DEFAULT '*',
 	after text DEFAULT NULL,
-	max_keys integer DEFAULT NULL
+	"limit" integer DEFAULT NULL
 ) RETURNS SETOF @extschema@.dlock_locks
 LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 100
 SET search_path = pg_catalog, pg_temp AS $$
@@ -614,13 +650,13 @@ BEGIN
 	RETURN QUERY SELECT (r.granted).*, r.cluster
 	  FROM (SELECT a.granted, a.cluster,
 				   dense_rank() OVER (ORDER BY (a.granted).key COLLATE "C") AS nth
-			  FROM dlock_router.list_all(dlock_list.prefix, dlock_list.after, dlock_list.max_keys) a) r
-	 WHERE dlock_list.max_keys IS NULL OR r.nth <= dlock_list.max_keys
+			  FROM dlock_router.list_all(dlock_list.pattern, dlock_list.after, dlock_list."limit") a) r
+	 WHERE dlock_list."limit" IS NULL OR r.nth <= dlock_list."limit"
 	 ORDER BY (r.granted).key COLLATE "C", (r.granted).version;
 END
 $$;
 COMMENT ON FUNCTION dlock_list IS
-	'the rows of dlock_locks of keys that begin with a prefix, in the order of their keys, read by the index';
+	'the rows of dlock_locks of keys that match a pattern, in the order of their keys, read by the index';
 
 CREATE FUNCTION dlock_router.waiters_of(integer,
 	OUT key text, OUT pid integer, OUT ticket bigint, OUT role text, OUT owner text,

@@ -22,6 +22,8 @@ typedef struct DlockTry
 	DlockTable	store;
 	DlockRows  *found;
 	bool		is_marked;		/* the key may have places */
+	int			pin;			/* our mark of the key (places.c), or -1 */
+	bool		has_place;		/* a place was added */
 	int64		before;			/* lease time just before they were read */
 	DlockClaims claims;			/* as of that moment */
 	bool		headless;		/* no head was looked for: there is none */
@@ -38,6 +40,7 @@ dlock_grant_decide(const DlockTry *try, int64 now)
 							  try->turn, now);
 }
 
+extern void dlock_grant_check_at_least(int64 at_least, int64 ttl);
 extern bool dlock_grant_pending_ended(const DlockRow *row);
 extern bool dlock_grant_add_head(DlockTry *try, DlockVerdict verdict);
 extern bool dlock_grant_head(DlockTry *try, DlockVerdict verdict);

@@ -44,6 +44,7 @@ extern void dlock_row_state(HeapTuple tuple, DlockState *state,
 							bool with_owner, DlockShortText *buffer);
 extern bool dlock_row_owner_in_toast(HeapTuple tuple);
 extern char *dlock_row_owner(HeapTuple tuple);
+extern int64 dlock_row_due(HeapTuple tuple);
 extern void dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant);
 extern uint64 dlock_row_value_hash(Relation heap, HeapTuple tuple);
 extern int64 dlock_row_version(HeapTuple tuple);
@@ -61,7 +62,7 @@ extern HeapTuple dlock_row_form_freed(Relation heap, const DlockKey *key,
 									  int64 cools_until);
 extern HeapTuple dlock_row_form_renewed(Relation heap, const DlockKey *key,
 										HeapTuple tuple, const char *value,
-										int64 ttl, int64 now);
+										int64 ttl, int64 busy_until, int64 now);
 extern void dlock_row_stamp(HeapTuple tuple, int64 slot, const DlockGrant *grant);
 
 #endif							/* DLOCK_ROWS_ROW_H */

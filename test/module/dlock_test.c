@@ -11,9 +11,14 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "common/pg_prng.h"
+#include "executor/spi.h"
 #include "fmgr.h"
 #include "storage/lwlock.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "rows/row_hint.c"
 
@@ -23,6 +28,7 @@ PG_FUNCTION_INFO_V1(dlock_test_lose_hints);
 PG_FUNCTION_INFO_V1(dlock_test_set_hint);
 PG_FUNCTION_INFO_V1(dlock_test_poison_hints);
 PG_FUNCTION_INFO_V1(dlock_test_hash);
+PG_FUNCTION_INFO_V1(dlock_test_run_at_commit);
 
 uint64		dlock_key_seed;
 
@@ -96,4 +102,35 @@ dlock_test_hash(PG_FUNCTION_ARGS)
 	attach();
 	PG_RETURN_INT64((int64) dlock_key_hash_text(VARDATA_ANY(arg), VARSIZE_ANY_EXHDR(arg),
 												PG_GETARG_OID(1)));
+}
+
+static char *at_commit = NULL;
+
+static void
+run_at_commit(XactEvent event, void *arg)
+{
+	char	   *sql = at_commit;
+
+	if (event != XACT_EVENT_PRE_COMMIT || sql == NULL)
+		return;
+	at_commit = NULL;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	SPI_connect();
+	SPI_execute(sql, false, 0);
+	SPI_finish();
+	PopActiveSnapshot();
+	pfree(sql);
+}
+
+/* As another extension does: the end of this transaction runs this statement. */
+Datum
+dlock_test_run_at_commit(PG_FUNCTION_ARGS)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(run_at_commit, NULL);
+	registered = true;
+	at_commit = MemoryContextStrdup(TopMemoryContext, text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	PG_RETURN_VOID();
 }

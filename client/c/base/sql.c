@@ -111,8 +111,11 @@ const char	dlock_sql_listen[] = "LISTEN dlock";
 ", ttl => $2" INTERVAL ", owner => $3" TEXT ", value => $4" TEXT ", wait => " wait INTERVAL \
 ", priority => $5" INT4 ", session => $6" BOOL
 
+/* null: any number of readers */
+#define SLOTS(n) "slots => COALESCE(" n ", 1" INT4 "), shared => " n " IS NULL"
+
 #define ACQUIRE_ARGUMENTS(wait) \
-"key => $1" TEXT TERMS(wait) ", slots => $7" INT4 ", cleanup => $8" INTERVAL \
+"key => $1" TEXT TERMS(wait) ", " SLOTS("$7" INT4) ", cleanup => $8" INTERVAL \
 ", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL
 
 const char	dlock_sql_try[] = "SELECT @.dlock_acquire(" ACQUIRE_ARGUMENTS("'0'") ")";
@@ -121,16 +124,16 @@ const char	dlock_sql_wait[] =
 "CALL @.dlock_lock(" ACQUIRE_ARGUMENTS(WAITS("13")) ", version => NULL" INT8 ")";
 
 /*
- * Acquiring all: keys, TTL, owner, value, priority, session, all slots, and the
- * wait, if there is one.  Returns a row for each key, or none if one is busy.
+ * Acquiring all: keys, TTL, owner, value, priority, session, all slots, which are
+ * shared, and the wait, if there is one.  Returns a row for each key, or none if one is busy.
  */
 #define ACQUIRE_ALL(wait) \
 "SELECT u.i, u.v FROM ROWS FROM (pg_catalog.unnest(@.dlock_acquire_all(" \
-"keys => $1" TEXT "[]" TERMS(wait) ", slots => $7" INT4 "[])))" \
+"keys => $1" TEXT "[]" TERMS(wait) ", slots => $7" INT4 "[], shared => $8" BOOL "[])))" \
 " WITH ORDINALITY AS u(v, i)"
 
 const char	dlock_sql_try_all[] = ACQUIRE_ALL("'0'");
-const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("8"));
+const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("9"));
 
 /*
  * One grant: key, version, owner, and for a refresh its TTL.
@@ -194,7 +197,7 @@ const char	dlock_sql_release_all[] = "SELECT " EACH_RELEASED OF_GRANTS;
  */
 const char	dlock_sql_enqueue[] =
 "SELECT @.dlock_enqueue(key => $1" TEXT ", ttl => $2" INTERVAL ", owner => $3" TEXT ", value => $4" TEXT
-", priority => $5" INT4 ", wait => $6" INTERVAL ", slots => $7" INT4 ", cleanup => $8" INTERVAL
+", priority => $5" INT4 ", wait => $6" INTERVAL ", " SLOTS("$7" INT4) ", cleanup => $8" INTERVAL
 ", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL ")";
 
 /*
@@ -285,14 +288,14 @@ const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
 		{DLOCK_TYPE_TEXT, DLOCK_TYPE_INTERVAL, DLOCK_TYPE_TEXT}, 0
 	},
 	[DLOCK_TRIES] = {
-		EACH_TRIED(", value => u.v, priority => u.p, session => u.c, slots => u.s"
+		EACH_TRIED(", value => u.v, priority => u.p, session => u.c, " SLOTS("u.s")
 				   ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d, lazy => u.l")
 		EACH_REQUEST(BOOL, "k, t, o, v, p, c, s, y, f, a, d, l"),
 		{REQUEST_TYPES(DLOCK_TYPE_BOOL)}, 0
 	},
 	[DLOCK_ENQUEUES] = {
 		"u.i, @.dlock_enqueue(key => u.k, ttl => u.t, owner => u.o, value => u.v, priority => u.p"
-		", wait => u.w, slots => u.s, cleanup => u.y, force => u.f, at_least => u.a, delay => u.d"
+		", wait => u.w, " SLOTS("u.s") ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d"
 		", lazy => u.l)" TEXT NO_TEXT NO_TEXT
 		EACH_REQUEST(INTERVAL, "k, t, o, v, p, w, s, y, f, a, d, l"),
 		{REQUEST_TYPES(DLOCK_TYPE_INTERVAL)}, 0
@@ -360,37 +363,36 @@ EPOCH_MS("l.requestor_since") ", " EPOCH_MS("l.requestor_deadline") ", " \
 const char	dlock_sql_info[] = "SELECT " INFO_COLUMNS
 " FROM @.dlock_get(key => $1" TEXT ") l ORDER BY l.version, l.using_pid";
 
+/* A pattern, the key before the first one or NULL, the number of keys or NULL. */
+#define LISTED "@.dlock_list(pattern => $1" TEXT ", after => $2" TEXT ", \"limit\" => $3" INT4 ")"
+#define BY_KEY " ORDER BY l.key COLLATE pg_catalog.\"C\", l.version, l.using_pid"
+
+const char	dlock_sql_list[] = "SELECT " INFO_COLUMNS " FROM " LISTED " l" BY_KEY;
+
 /*
- * A pattern of LIKE or NULL, its prefix, the number of keys or NULL.  With a
- * number, further keys come too.  Each look at a key sees its newest state, so a
- * key must be looked at once only: its grants of two moments could be two
- * holders.
+ * The same, and the same pattern for LIKE, by which the keys that are waited for or
+ * contended come too.  Each look at a key sees its newest state, so a key must be looked
+ * at once only: its grants of two moments could be two holders.
  */
-#define LIST(keys) \
-"WITH k AS MATERIALIZED (SELECT x.key FROM (" keys ") x WHERE $3" INT4 " IS NOT NULL)" \
-" SELECT " INFO_COLUMNS \
-" FROM (SELECT p.* FROM @.dlock_list(prefix => $2" TEXT ", after => NULL" TEXT ", max_keys => $3" INT4 ") p" \
-" WHERE NOT EXISTS (SELECT FROM k WHERE k.key" EQUALS "p.key)" \
-" UNION ALL SELECT g.* FROM k, @.dlock_get(key => k.key) g) l" \
-" WHERE $1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT \
-" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version, l.using_pid"
-
-#define WAITED_FOR "SELECT DISTINCT w.key FROM @.dlock_waiters w"
-
-const char	dlock_sql_list[] = LIST(WAITED_FOR);
-const char	dlock_sql_list_hot[] = LIST(WAITED_FOR " UNION SELECT c.key FROM @.dlock_contended c");
+const char	dlock_sql_list_hot[] =
+"WITH k AS MATERIALIZED (SELECT x.key FROM (SELECT DISTINCT w.key FROM @.dlock_waiters w"
+" UNION SELECT c.key FROM @.dlock_contended c) x WHERE x.key" IS_LIKE "$4" TEXT ")"
+" SELECT " INFO_COLUMNS
+" FROM (SELECT p.* FROM " LISTED " p"
+" WHERE NOT EXISTS (SELECT FROM k WHERE k.key" EQUALS "p.key)"
+" UNION ALL SELECT g.* FROM k, @.dlock_get(key => k.key) g) l" BY_KEY;
 
 const char	dlock_sql_waiters[] =
 "SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "
 EPOCH_MS("w.since") ", " EPOCH_MS("w.until") ", "
 "GREATEST(" EPOCH_MS(NOW MINUS "w.since") ", 0" INT8 "), w.slots, " MAY_NOT_SEE("w.role")
 ", w.ticket"
-" FROM @.dlock_waiters w WHERE $1" TEXT " IS NULL OR w.key" IS_LIKE "$1" TEXT
+" FROM @.dlock_waiters w WHERE w.key" IS_LIKE "$1" TEXT
 " ORDER BY w.key COLLATE pg_catalog.\"C\", w.position NULLS LAST, w.since, w.pid, w.ticket LIMIT $2" INT8;
 
 /* key, version, timeout */
 const char	dlock_sql_watch[] =
-"SELECT @.dlock_watch(key => $1" TEXT ", version => $2" INT8 ", timeout => $3" INTERVAL ")";
+"SELECT @.dlock_watch(key => $1" TEXT ", version => $2" INT8 ", wait => $3" INTERVAL ")";
 
 /* name, status, detail, hint; the first row is the verdict */
 const char	dlock_sql_health[] =

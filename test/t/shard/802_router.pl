@@ -114,10 +114,10 @@ is(sql("SELECT key, version, owner, role, value, state, ttl, cluster FROM dlock_
 is(sql('SELECT string_agg(cluster || key, $$ $$ ORDER BY cluster) FROM dlock_locks'), "a$low b$high", 'dlock_locks');
 is(sql("SELECT (dlock_get('$low')).key, (dlock_get('$high')).key"), "$low|$high", 'several sets of rows at once');
 is(sql("SELECT string_agg(dlock_acquire('m' || i, '1h')::text, ' ') IS NOT NULL FROM generate_series(1, 20) i"), 't', 'many calls in a statement');
-is(sql('SELECT string_agg(key, $$ $$) FROM dlock_list($$m$$, max_keys => 3)'), 'm1 m10 m11', 'dlock_list: the first keys of all clusters');
-is(sql('SELECT string_agg(key, $$ $$) FROM dlock_list($$m$$, after => $$m11$$, max_keys => 2)'), 'm12 m13', 'and those after a key');
-is(sql('SELECT count(DISTINCT cluster) FROM dlock_list($$m$$)'), 2, 'of both');
-refused('SELECT * FROM dlock_list(max_keys => 0)', '22023', [qr/max_keys must be greater than zero/], 'dlock_list');
+is(sql('SELECT string_agg(key, $$ $$) FROM dlock_list($$m*$$, "limit" => 3)'), 'm1 m10 m11', 'dlock_list: the first keys of all clusters');
+is(sql('SELECT string_agg(key, $$ $$) FROM dlock_list($$m*$$, after => $$m11$$, "limit" => 2)'), 'm12 m13', 'and those after a key');
+is(sql('SELECT count(DISTINCT cluster) FROM dlock_list($$m*$$)'), 2, 'of both');
+refused('SELECT * FROM dlock_list("limit" => 0)', '22023', [qr/limit must be greater than zero/], 'dlock_list');
 is(sql("SELECT dlock_acquire_all(ARRAY['$low[1]', '$low[2]'], '1h') IS NOT NULL"), 't', 'dlock_acquire_all of one shard');
 is(sql("SELECT dlock_acquire_all(ARRAY['$low[1]', '$low[2]'], '1h') IS NULL"), 't', 'which is busy now');
 is(sql("SELECT dlock_release('$low', 1), dlock_release('$low', 1), dlock_release('$high', owner => 'me')"),
@@ -179,16 +179,16 @@ is($holder->ask_it("SELECT dlock_release('$low', $version)"), 'released', 'relea
 foreach my $key ($low, $high)
 {
 	my $held = sql("SELECT dlock_acquire('$key', '1h')");
-	my $ticket = sql("SELECT dlock_enqueue('$key', 'later', '1h', wait => '1h')");
+	my $ticket = sql("SELECT dlock_enqueue('$key', '1h', 'later', wait => '1h')");
 
 	is(sql("SELECT key, state, position FROM dlock_ticket($ticket)"), "$key|waiting|1", "$key: a ticket that waits");
-	is(sql("SELECT dlock_enqueue('$key', 'later', '1h', wait => '1h')"), $ticket, 'asked again');
+	is(sql("SELECT dlock_enqueue('$key', '1h', 'later', wait => '1h')"), $ticket, 'asked again');
 	is(sql("SELECT ticket FROM dlock_waiters WHERE key = '$key'"), $ticket, 'it is in dlock_waiters');
 	is(sql("SELECT count(*) FROM dlock_ticket($ticket + 1024)"), 0, 'another one is not known');
 	is(sql("SELECT dlock_release('$key', $held)"), 'released', 'its turn');
 	until_sql($node, "SELECT state FROM dlock_ticket($ticket)", 'granted', 'is granted', database => 'router');
 	is(sql("SELECT dlock_acquire('$key', '1h', 'later') = version FROM dlock_ticket($ticket)"), 't', 'with that version');
-	my $second = sql("SELECT dlock_enqueue('$key', 'last', '1h', wait => '1h')");
+	my $second = sql("SELECT dlock_enqueue('$key', '1h', 'last', wait => '1h')");
 	is(sql("SELECT dlock_dequeue($second), dlock_dequeue($second)"), 't|f', 'withdrawn');
 	is(sql("SELECT dlock_release('$key', owner => 'later')"), 'released', 'released');
 }
@@ -246,7 +246,7 @@ $user->ask_it("CREATE FUNCTION take() RETURNS bigint LANGUAGE plpgsql AS \$f\$ B
 foreach my $statement (
 	"SELECT dlock_acquire('$low', '1h')", "SELECT dlock_acquire_all(ARRAY['$low'])", "CALL dlock_lock('$low')",
 	"SELECT dlock_refresh('$low', 1)", "SELECT dlock_release('$low', 1)", "SELECT dlock_force_release('$low', 'x')",
-	"SELECT dlock_enqueue('$low', 'me')", 'SELECT dlock_dequeue(1)')
+	"SELECT dlock_enqueue('$low', NULL, 'me')", 'SELECT dlock_dequeue(1)')
 {
 	$user->ask_it('BEGIN');
 	is($user->ask_it($statement), 'ERROR 25001', "in a transaction block: $statement");
@@ -357,7 +357,7 @@ is(sql(qq{SELECT public.dlock_acquire('$low', '1h', 'me') IS NOT NULL, public.dl
 is(sql('SELECT pg_catalog.count(*) > 10 FROM public.dlock_health()'), 't', 'dlock_health');
 is(sql('SELECT pg_catalog.count(*) FROM public.dlock_stats'), 1, 'dlock_stats');
 is(sql('SELECT pg_catalog.count(*) >= 0 FROM public.dlock_locks'), 't', 'dlock_locks');
-is(sql("SELECT pg_catalog.count(*) FROM public.dlock_list('', NULL, 1)"), 1, 'dlock_list');
+is(sql("SELECT pg_catalog.count(*) FROM public.dlock_list('*', NULL, 1)"), 1, 'dlock_list');
 my %router = (env => { PGDATABASE => 'router' });
 my ($code, $out, $err);
 
