@@ -164,7 +164,7 @@ dlock_refresh(PG_FUNCTION_ARGS)
 	request.new_at_least = PG_NARGS() > 5 && !PG_ARGISNULL(5);
 	if (request.new_at_least)
 		request.terms.at_least = dlock_arguments_span(fcinfo, 5, "at_least");
-	if (request.terms.ttl != 0)
+	if (request.terms.ttl != 0 || request.new_at_least)
 		dlock_policy_check_request(&request.key, &request.terms);
 
 	dlock_lock_execute(&request, &result);

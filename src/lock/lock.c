@@ -291,6 +291,15 @@ find_rows(DlockTry *try)
  * Steps 3 to 5, if they do not make a grant
  */
 
+/* How durable the end of a grant has to be. */
+static DlockWrite
+ended_by(DlockOp op)
+{
+	if (op == DLOCK_FORCE)
+		return DLOCK_WROTE_RELEASE | DLOCK_WROTE_OTHER;
+	return op == DLOCK_RELEASE ? DLOCK_WROTE_RELEASE : DLOCK_WROTE_LAZY;
+}
+
 /*
  * Step 5 for a row that we have locked: write what the verdict says, and note how
  * durable it has to be and whom it wakes.
@@ -300,7 +309,7 @@ apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 {
 	int64		version = dlock_row_version(row->tuple);
 
-	try->wrote = DLOCK_WROTE_LAZY;
+	try->wrote = ended_by(try->request->op);
 	switch (verdict.action)
 	{
 		case DLOCK_DO_RENEW:
@@ -315,8 +324,6 @@ apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 				dlock_xact_want_reaper(verdict.cools_until);
 			else
 				dlock_xact_want_reaper(Max(verdict.cools_until, now + DLOCK_LINGER_US));
-			if (try->request->op == DLOCK_FORCE)
-				try->wrote = DLOCK_WROTE_OTHER;
 			if (verdict.cools_until != 0)
 				dlock_xact_end_change(change, false, true, verdict.cools_until);
 			return;
@@ -324,8 +331,6 @@ apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 		case DLOCK_DO_REMOVE:
 			dlock_write_remove(&try->store, &try->request->key, row);
 			(void) dlock_journal_add(DLOCK_NOTE_ENDED, &version, sizeof(version));
-			if (try->request->op == DLOCK_FORCE)
-				try->wrote = DLOCK_WROTE_OTHER;
 			return;
 
 		default:

@@ -16,8 +16,9 @@ typedef enum DlockWrite
 	DLOCK_WROTE_NOTHING = 0,
 	DLOCK_WROTE_LAZY = 1 << 0,	/* may be lost in a crash */
 	DLOCK_WROTE_RENEWAL = 1 << 1,	/* the same, unless a standby confirms */
-	DLOCK_WROTE_OTHER = 1 << 2, /* as durable as the session wants it */
-	DLOCK_WROTE_GRANT = 1 << 3	/* must be durable */
+	DLOCK_WROTE_RELEASE = 1 << 2,	/* the same, unless the session wants more */
+	DLOCK_WROTE_OTHER = 1 << 3, /* as durable as the session wants it */
+	DLOCK_WROTE_GRANT = 1 << 4	/* must be durable */
 } DlockWrite;
 
 extern void dlock_xact_init(void);

@@ -228,7 +228,7 @@ typedef enum DlockAnswer
 	DLOCK_IS_GRANTED,
 	DLOCK_IS_HELD,
 	DLOCK_IS_PREEMPTING,		/* held, but we were asked to yield */
-	DLOCK_IS_NOT_HELD,
+	DLOCK_IS_NOT_HELD,			/* that grant is over */
 	DLOCK_IS_HELD_BY_OTHER,
 	DLOCK_IS_RELEASED,
 	DLOCK_IS_EXPIRED,			/* DLOCK_REAP: a grant ended by its TTL */

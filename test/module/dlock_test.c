@@ -27,8 +27,8 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(dlock_test_lose_hints);
 PG_FUNCTION_INFO_V1(dlock_test_set_hint);
 PG_FUNCTION_INFO_V1(dlock_test_poison_hints);
-PG_FUNCTION_INFO_V1(dlock_test_run_at_commit);
 PG_FUNCTION_INFO_V1(dlock_test_hash);
+PG_FUNCTION_INFO_V1(dlock_test_run_at_commit);
 
 uint64		dlock_key_seed;
 
@@ -93,6 +93,17 @@ dlock_test_poison_hints(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* The hash of a key, given the number of its database, or of an owner and its role. */
+Datum
+dlock_test_hash(PG_FUNCTION_ARGS)
+{
+	text	   *arg = PG_GETARG_TEXT_PP(0);
+
+	attach();
+	PG_RETURN_INT64((int64) dlock_key_hash_text(VARDATA_ANY(arg), VARSIZE_ANY_EXHDR(arg),
+												PG_GETARG_OID(1)));
+}
+
 static char *at_commit = NULL;
 
 static void
@@ -122,15 +133,4 @@ dlock_test_run_at_commit(PG_FUNCTION_ARGS)
 	registered = true;
 	at_commit = MemoryContextStrdup(TopMemoryContext, text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	PG_RETURN_VOID();
-}
-
-/* The hash of a key, given the number of its database, or of an owner and its role. */
-Datum
-dlock_test_hash(PG_FUNCTION_ARGS)
-{
-	text	   *arg = PG_GETARG_TEXT_PP(0);
-
-	attach();
-	PG_RETURN_INT64((int64) dlock_key_hash_text(VARDATA_ANY(arg), VARSIZE_ANY_EXHDR(arg),
-												PG_GETARG_OID(1)));
 }

@@ -159,13 +159,14 @@ policy("'b:', 'app', max_ttl => '1min', max_locks => 1");
 is(may($app, 'b:1', "'1s', delay => '61s'"), 'ERROR 42501', 'a delay above the limit of TTLs');
 like($said, qr/delay exceeds the policy for prefix "b:"\n.*The limit of role "app" is 00:01:00\./, 'names limit and prefix');
 is(may($app, 'b:1', "'1s', delay => '1min'"), 'yes', 'a delay at the limit');
-is($app->ask_it("SELECT dlock_enqueue('b:1', 'me', '1s', delay => '61s')"), 'ERROR 42501', 'of a ticket');
+is($app->ask_it("SELECT dlock_enqueue('b:1', '1s', 'me', delay => '61s')"), 'ERROR 42501', 'of a ticket');
 like($app->ask_it("SELECT dlock_acquire('b:1', '1min', session => true, delay => '1min'); DISCARD ALL; SET ROLE app"), qr/^\d+/, 'a session that ends');
 is(may($app, 'b:2'), 'ERROR 42501', 'what cools after it counts');
 $now->ask_it("SELECT dlock_force_release('b:1', 'test')");
 is(may($app, 'b:2'), 'yes', 'until it has cooled');
 is($app->ask_it("SELECT dlock_acquire('b:1', '1min', 'o', at_least => '1min') IS NOT NULL, dlock_release('b:1', owner => 'o')"), 't|released', 'at_least');
 is(may($app, 'b:2'), 'ERROR 42501', 'and what cools after that');
+is($app->ask_it("SELECT dlock_refresh('b:1', owner => 'o', at_least => '61s')"), 'ERROR 42501', 'at_least of a refresh');
 is(may($other, 'b:2'), 'yes', 'not for others');
 without_locks();
 policy("'b:', 'app', max_locks => 1");
@@ -215,7 +216,7 @@ without_policies();
 
 # So is a ticket, by all that keeps the key busy.
 $version = $other->ask_it("SELECT dlock_acquire('w:1', '1h')");
-my $ticket = $app->ask_it("SELECT dlock_enqueue('w:1', 'me', '1s', delay => '1h')");
+my $ticket = $app->ask_it("SELECT dlock_enqueue('w:1', '1s', 'me', delay => '1h')");
 policy("'w:', 'app', max_ttl => '1min'");
 $other->ask_it("SELECT dlock_release('w:1', $version)");
 wait_until('the ticket is missed', sub { $app->ask_it("SELECT state FROM dlock_ticket($ticket)") eq 'missed' });

@@ -139,7 +139,7 @@ my $before = $now->ask_it("SELECT hash('key', $db)");
 my $version = $holder->ask_it("SELECT dlock_acquire('held', '1h', 'holder 1')");
 like($victim->ask_it("SELECT dlock_acquire('victim''s', '1h')"), qr/^\d+$/, 'the victim holds a lock');
 $victim->ask_it("BEGIN; SELECT dlock_fence('victim''s', version) FROM dlock_locks WHERE key = 'victim''s'");
-like($mallory->ask_it("SELECT dlock_enqueue('victim''s', $owner, '1h')"), qr/^\d+$/, 'a ticket waits for it');
+like($mallory->ask_it("SELECT dlock_enqueue('victim''s', '1h', $owner)"), qr/^\d+$/, 'a ticket waits for it');
 $victim->start("SELECT dlock_acquire('held', '1h', wait => NULL)");
 until_waiting($node, $victim, 'held');
 $now->ask_it("BEGIN; SELECT dlock_acquire('one', '1h')");
@@ -155,19 +155,19 @@ like($victim->answer, qr/^\d+$/, 'and the victim gets it');
 $victim->ask_it('COMMIT');
 
 # On disk: the place of an owner
-my $place = $holder->ask_it("SELECT dlock_acquire('shared', '1h', 'holder 1', slots => NULL)");
-like($mallory->ask_it("SELECT dlock_acquire('shared', '1h', $owner, slots => NULL)"), qr/^\d+$/, 'a place of a computed owner is its own');
+my $place = $holder->ask_it("SELECT dlock_acquire('shared', '1h', 'holder 1', shared => true)");
+like($mallory->ask_it("SELECT dlock_acquire('shared', '1h', $owner, shared => true)"), qr/^\d+$/, 'a place of a computed owner is its own');
 is($now->ask_it("SELECT count(DISTINCT slot) FROM dlock.locks WHERE key = 'shared'"), 2, 'there are two');
 close_clients($now, $holder, $mallory, $victim, $other);
 $node->restart;
 connect_all();
 isnt($now->ask_it("SELECT hash('key', $db)"), $before, 'after a restart other hashes');
-is($holder->ask_it("SELECT dlock_acquire('shared', '1h', 'holder 1', slots => NULL)"), $place, 'but the same place');
+is($holder->ask_it("SELECT dlock_acquire('shared', '1h', 'holder 1', shared => true)"), $place, 'but the same place');
 $node->safe_psql('postgres', 'CREATE DATABASE copy');
 $node->command_ok(
 	[ 'bash', '-c', 'pg_dump -d "$1" | psql -qX -v ON_ERROR_STOP=1 -d "$2"', '-', map { $node->connstr($_) } qw(postgres copy) ],
 	'a dump is restored');
-is($node->safe_psql('copy', "SET ROLE holder; SELECT dlock_acquire('shared', '1h', 'holder 1', slots => NULL)"), $place, 'into another database');
+is($node->safe_psql('copy', "SET ROLE holder; SELECT dlock_acquire('shared', '1h', 'holder 1', shared => true)"), $place, 'into another database');
 
 close_clients($now, $holder, $mallory, $victim, $other);
 DlockWait::close_monitors();
