@@ -85,24 +85,22 @@ growth_of_waiters() {
 
 # The share of a core that sessions take which do nothing but wait.
 idle_share() {
-	local before after window=20 load_pid
+	local before after window=20 load_pid version
 
-	command_of dlock
-	as_user "${command[@]}" --work wait --clients "$1" --hold $((window + 15)) --seconds $((window + 15)) \
-		>"$work/log/idle.log" 2>&1 &
+	version=$(sql -c "SELECT dlock_acquire('growth:idle', '1d')")
+	echo "SELECT dlock_acquire('growth:idle', wait => '1h')" >"$work/log/idle.sql"
+	as_user "$bindir/pgbench" -n -c "$1" -j 2 -t 1 -f "$work/log/idle.sql" "$PGDATABASE" >"$work/log/idle.log" 2>&1 &
 	load_pid=$!
-	until [ "$(sql -c 'SELECT waiting FROM dlock_stats')" -ge $(($1 - 1)) ]; do
+	until [ "$(sql -c 'SELECT waiting FROM dlock_stats')" = "$1" ]; do
 		kill -0 $load_pid 2>/dev/null || show_and_die "$work/log/idle.log" "the sessions did not wait"
 		sleep 0.2
 	done
 	before=$(waiting_ns)
 	sleep $window
 	after=$(waiting_ns)
-	kill $load_pid 2>/dev/null || true
+	sql -c "SELECT count(pg_terminate_backend(pid)) FROM dlock_waiters" -c "SELECT dlock_release('growth:idle', $version)" \
+		>"$work/log/growth.log"
 	wait $load_pid || true
-	until [ "$(sql -c 'SELECT waiting FROM dlock_stats')" = 0 ]; do
-		sleep 0.2
-	done
 	awk -v t=$((after - before)) -v s=$window 'BEGIN { printf "%.4f", t / s / 1e9 }'
 }
 
