@@ -229,7 +229,7 @@ prepare_kind() {
 			;;
 		marked)
 			sql -c "SELECT FROM generate_series(0, 999) k,
-				dlock_release('lock:' || k, dlock_acquire('lock:' || k, '1min', slots => NULL))"
+				dlock_release('lock:' || k, dlock_acquire('lock:' || k, '1min', shared => true))"
 			;;
 	esac
 	sql -c 'VACUUM dlock.locks'

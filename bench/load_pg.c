@@ -96,7 +96,7 @@ static const PgPeer peers[] = {
 		SHARED_PG_PEER("dlock_shared"),
 		{
 			{
-				"po", "SELECT dlock_acquire($1, '1min', $2, slots => NULL)", NULL
+				"po", "SELECT dlock_acquire($1, '1min', $2, shared => true)", NULL
 			},
 			{
 				NULL, NULL, NULL

@@ -82,7 +82,7 @@ ticket_memory() {
 	sql -c "SELECT count(dlock_acquire('waits:' || k, '10min', owner => 'holder')) FROM generate_series(1, 10000) k" \
 		>"$work/log/tickets.log"
 	before=$(server_kb)
-	sql -c "SELECT count(dlock_enqueue('waits:' || k, 'waiter ' || k, '1min')) FROM generate_series(1, 10000) k" \
+	sql -c "SELECT count(dlock_enqueue('waits:' || k, '1min', 'waiter ' || k)) FROM generate_series(1, 10000) k" \
 		>>"$work/log/tickets.log"
 	during=$(server_kb)
 	keep fact tickets_waiting "$(sql -c "SELECT count(*) FROM dlock_waiters WHERE ticket IS NOT NULL")"

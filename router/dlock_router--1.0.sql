@@ -239,7 +239,9 @@ CREATE FUNCTION dlock_acquire(
 	slots integer DEFAULT 1,
 	at_least interval DEFAULT '0',
 	delay interval DEFAULT '0',
-	lazy boolean DEFAULT false
+	lazy boolean DEFAULT false,
+	shared boolean DEFAULT false,
+	again boolean DEFAULT true
 ) RETURNS bigint
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
@@ -247,7 +249,8 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	SELECT @extschema@.dlock_acquire(
 		"key" => $1, "ttl" => $2, "owner" => $3, "value" => $4, "wait" => $5,
 		"priority" => $6, "cleanup" => $7, "force" => $8, "session" => $9,
-		"slots" => $10, "at_least" => $11, "delay" => $12, "lazy" => $13);
+		"slots" => $10, "at_least" => $11, "delay" => $12, "lazy" => $13,
+		"shared" => $14, "again" => $15);
 $$;
 COMMENT ON FUNCTION dlock_acquire IS
 	'acquire a lock; returns the version of the grant, or NULL if the lock is busy';
@@ -260,14 +263,15 @@ CREATE FUNCTION dlock_acquire_all(
 	wait interval DEFAULT '0',
 	priority integer DEFAULT 0,
 	session boolean DEFAULT false,
-	slots integer[] DEFAULT NULL
+	slots integer[] DEFAULT NULL,
+	shared boolean[] DEFAULT NULL
 ) RETURNS bigint[]
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write_all($1, $7);
 	SELECT @extschema@.dlock_acquire_all(
 		"keys" => $1, "ttl" => $2, "owner" => $3, "value" => $4, "wait" => $5,
-		"priority" => $6, "session" => $7, "slots" => $8);
+		"priority" => $6, "session" => $7, "slots" => $8, "shared" => $9);
 $$;
 COMMENT ON FUNCTION dlock_acquire_all IS
 	'acquire all of several locks of the same shard or none; returns the versions of the grants, or NULL if a lock is busy';
@@ -286,6 +290,8 @@ CREATE PROCEDURE dlock_lock(
 	at_least interval DEFAULT '0',
 	delay interval DEFAULT '0',
 	lazy boolean DEFAULT false,
+	shared boolean DEFAULT false,
+	again boolean DEFAULT true,
 	INOUT version bigint DEFAULT NULL
 )
 LANGUAGE plpgsql AS $$
@@ -293,7 +299,7 @@ BEGIN
 	version := @extschema@.dlock_acquire(dlock_lock.key, dlock_lock.ttl, dlock_lock.owner,
 		dlock_lock.value, dlock_lock.wait, dlock_lock.priority, dlock_lock.cleanup,
 		dlock_lock.force, dlock_lock.session, dlock_lock.slots, dlock_lock.at_least,
-		dlock_lock.delay, dlock_lock.lazy);
+		dlock_lock.delay, dlock_lock.lazy, dlock_lock.shared, dlock_lock.again);
 END
 $$;
 COMMENT ON PROCEDURE dlock_lock IS
@@ -302,12 +308,12 @@ COMMENT ON PROCEDURE dlock_lock IS
 CREATE FUNCTION dlock_watch(
 	key text,
 	version bigint DEFAULT NULL,
-	timeout interval DEFAULT NULL
+	wait interval DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_read($1);
-	SELECT @extschema@.dlock_watch("key" => $1, "version" => $2, "timeout" => $3);
+	SELECT @extschema@.dlock_watch("key" => $1, "version" => $2, "wait" => $3);
 $$;
 COMMENT ON FUNCTION dlock_watch IS
 	'wait until the version of a key differs from the given one (NULL means free); returns the new version';
@@ -317,13 +323,15 @@ CREATE FUNCTION dlock_refresh(
 	version bigint DEFAULT NULL,
 	ttl interval DEFAULT NULL,
 	owner text DEFAULT NULL,
-	value text DEFAULT NULL
+	value text DEFAULT NULL,
+	at_least interval DEFAULT NULL
 ) RETURNS timestamptz
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, false);
 	SELECT @extschema@.dlock_refresh(
-		"key" => $1, "version" => $2, "ttl" => $3, "owner" => $4, "value" => $5);
+		"key" => $1, "version" => $2, "ttl" => $3, "owner" => $4, "value" => $5,
+		"at_least" => $6);
 $$;
 COMMENT ON FUNCTION dlock_refresh IS
 	'keep a lock for another TTL; returns its new expiry, or NULL if the lock is lost';
@@ -360,6 +368,19 @@ $$;
 COMMENT ON FUNCTION dlock_check IS
 	'check whether the caller holds a lock; returns held, preempting, not_held or held_by_other';
 
+CREATE FUNCTION dlock_holds(
+	key text,
+	version bigint DEFAULT NULL,
+	owner text DEFAULT NULL
+) RETURNS boolean
+LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
+	CLUSTER 'dlock_router';
+	RUN ON dlock_router.to_read($1);
+	SELECT @extschema@.dlock_holds("key" => $1, "version" => $2, "owner" => $3);
+$$;
+COMMENT ON FUNCTION dlock_holds IS
+	'whether the caller holds a lock: dlock_check returns held or preempting';
+
 CREATE FUNCTION dlock_force_release(
 	key text,
 	reason text,
@@ -379,8 +400,8 @@ COMMENT ON FUNCTION dlock_force_release IS
 -- last ten bits, so that it leads back to its cluster.
 CREATE FUNCTION dlock_enqueue(
 	key text,
+	ttl interval,
 	owner text,
-	ttl interval DEFAULT NULL,
 	value text DEFAULT NULL,
 	wait interval DEFAULT NULL,
 	priority integer DEFAULT 0,
@@ -389,15 +410,18 @@ CREATE FUNCTION dlock_enqueue(
 	slots integer DEFAULT 1,
 	at_least interval DEFAULT '0',
 	delay interval DEFAULT '0',
-	lazy boolean DEFAULT false
+	lazy boolean DEFAULT false,
+	shared boolean DEFAULT false,
+	again boolean DEFAULT true
 ) RETURNS bigint
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON dlock_router.to_write($1, false);
 	SELECT pg_catalog.int8or(pg_catalog.int8mul(@extschema@.dlock_enqueue(
-		"key" => $1, "owner" => $2, "ttl" => $3, "value" => $4, "wait" => $5,
+		"key" => $1, "ttl" => $2, "owner" => $3, "value" => $4, "wait" => $5,
 		"priority" => $6, "cleanup" => $7, "force" => $8, "slots" => $9,
-		"at_least" => $10, "delay" => $11, "lazy" => $12), 1024::pg_catalog.int8),
+		"at_least" => $10, "delay" => $11, "lazy" => $12, "shared" => $13,
+		"again" => $14), 1024::pg_catalog.int8),
 		@extschema@.dlock_shard("key" => $1)::pg_catalog.int8);
 $$;
 COMMENT ON FUNCTION dlock_enqueue IS
@@ -491,6 +515,18 @@ CREATE FUNCTION dlock_stats_reset() RETURNS void
 AS 'MODULE_PATHNAME', 'dlock_router_refuse_admin'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_stats_reset IS 'not available: call it on each cluster';
+
+CREATE FUNCTION dlock_features(
+	OUT edition text,
+	OUT version text,
+	OUT features text[]
+)
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+	SELECT 'c'::pg_catalog.text, '1.0'::pg_catalog.text,
+		   '{acquire_all,again,at_least,delay,lazy,list,preemption,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
+$$;
+COMMENT ON FUNCTION dlock_features IS
+	'which edition of dlock the clusters have, the version of the router, and what works through it';
 
 --
 -- What is on the clusters

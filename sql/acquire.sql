@@ -142,3 +142,39 @@ SELECT dlock_acquire('a:r', '2 h', 'me', 'second', priority => 3) = :v AS same;
 SELECT acquired_at = :'first' AS first, refreshed_at > :'first' AS later, value, priority, ttl
   FROM dlock_locks WHERE key = 'a:r';
 SELECT dlock_release('a:r', :v);
+
+--
+-- again => false: a grant of the same owner is busy like anybody's
+--
+SELECT dlock_acquire('a:n', '1 h', 'me', 'first', again => false) AS v \gset
+SELECT dlock_acquire('a:n', '2 h', 'me', 'second', again => false) IS NULL AS busy, dlock_acquire('a:n', '2 h', 'me', 'second', again => false, wait => '1 ms') IS NULL AS waited,
+       dlock_acquire('a:n', '2 h', 'me', 'second', again => false, shared => true) IS NULL AS no_downgrade;
+SELECT ttl, value, slots FROM dlock_locks WHERE key = 'a:n';
+SELECT dlock_acquire('a:n', '2 h', 'me', again => true) = :v AS again;
+CALL dlock_lock('a:n', '2 h', 'me', wait => '0', again => false);
+-- a priority does not preempt its own owner
+SELECT dlock_acquire('a:n', '1 h', 'me', again => false, priority => 7) IS NULL AS busy, dlock_check('a:n', :v);
+-- nor does it upgrade; an owner has one place
+SELECT dlock_acquire('a:n', '1 h', 'me', shared => true) = :v AS downgraded;
+SELECT dlock_acquire('a:n', '1 h', 'me', again => false) IS NULL AS busy, dlock_acquire('a:n', '1 h', 'me', shared => true, again => false) IS NULL AS busy,
+       dlock_acquire('a:n', '1 h', 'me', slots => 9, again => false) IS NULL AS busy, dlock_acquire('a:n', '1 h', 'me', slots => 9, again => false, wait => '1 ms') IS NULL AS waited;
+SELECT dlock_acquire('a:n', '1 h', 'you', shared => true, again => false) > :v AS another_owner;
+-- it waits until its own grant is over, in the same transaction, too
+BEGIN;
+SELECT dlock_acquire('a:o', '100 ms', 'me', again => false) AS v \gset
+SELECT dlock_acquire('a:o', '1 h', 'me', again => false, wait => '1 min') > :v AS after_it;
+ROLLBACK;
+SELECT dlock_force_release('a:n', 'done') > 0 AS done;
+SELECT count(*) FROM dlock_locks WHERE key LIKE 'a:%';
+\set VERBOSITY sqlstate
+SELECT dlock_acquire('a:n', again => NULL);
+\set VERBOSITY default
+
+--
+-- dlock_holds
+--
+SELECT dlock_acquire('a:h', '1 h', 'me') AS v \gset
+SELECT dlock_holds('a:h', :v), dlock_holds('a:h', owner => 'me'), dlock_holds('a:h', :v, 'me'), dlock_holds('a:h', :v + 1), dlock_holds('a:h', :v, 'you'), dlock_holds('a:free', 1);
+SELECT dlock_release('a:h', :v);
+SELECT dlock_holds('a:h', :v);
+SELECT dlock_holds('a:h');

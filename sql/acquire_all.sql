@@ -40,17 +40,17 @@ SELECT count(*) FROM dlock_locks WHERE key IN ('m:a', 'm:b');
 SELECT dlock_release('m:z', :v);
 
 -- kinds
-SELECT dlock_acquire('m:read', '1 h', slots => NULL) AS r, dlock_acquire('m:two', '1 h', slots => 2) AS t \gset
+SELECT dlock_acquire('m:read', '1 h', shared => true) AS r, dlock_acquire('m:two', '1 h', slots => 2) AS t \gset
 SELECT dlock_acquire_all(ARRAY['m:alone', 'm:read', 'm:two'], '1 h') IS NULL AS none,
        dlock_acquire_all(ARRAY['m:alone', 'm:read', 'm:two'], '1 h', slots => ARRAY[1, 1, 2]) IS NULL AS not_alone;
-SELECT cardinality(dlock_acquire_all(ARRAY['m:two', 'm:alone', 'm:read'], '1 h', slots => ARRAY[2, 1, NULL]));
+SELECT cardinality(dlock_acquire_all(ARRAY['m:two', 'm:alone', 'm:read'], '1 h', slots => ARRAY[2, 1, 1], shared => ARRAY[false, false, true]));
 SELECT key, slots, count(*) FROM dlock_locks WHERE key LIKE 'm:%' GROUP BY key, slots ORDER BY key, slots;
-SELECT dlock_acquire_all(ARRAY['m:alone2', 'm:read', 'm:two'], '1 h', slots => ARRAY[1, NULL, 2]) IS NULL AS full;
+SELECT dlock_acquire_all(ARRAY['m:alone2', 'm:read', 'm:two'], '1 h', slots => ARRAY[1, 1, 2], shared => ARRAY[false, true, false]) IS NULL AS full;
 SELECT count(*) FROM dlock_locks WHERE key LIKE 'm:%' AND dlock_release(key, version) = 'released';
 
 -- one place of the same owner each; a downgrade among others
 SELECT dlock_acquire('m:down', '1 h', 'o') AS v \gset
-SELECT (dlock_acquire_all(ARRAY['m:other', 'm:down'], '1 h', 'o', slots => ARRAY[2, NULL]))[2] = :v AS same;
+SELECT (dlock_acquire_all(ARRAY['m:other', 'm:down'], '1 h', 'o', slots => ARRAY[2, 1], shared => ARRAY[false, true]))[2] = :v AS same;
 -- which is undone if it fails
 SELECT dlock_acquire('m:zbusy', '1 h') AS b \gset
 SELECT (dlock_acquire_all(ARRAY['m:down', 'm:other', 'm:zbusy'], '1 h', 'o', wait => '10ms')) IS NULL AS none;
@@ -97,7 +97,7 @@ ROLLBACK;
 SELECT count(*) FROM dlock_locks WHERE key LIKE 'm:%';
 
 -- a matrix of keys is taken as a list; the answer is one, too
-SELECT array_length(dlock_acquire_all(ARRAY[['m:a', 'm:b'], ['m:c', 'm:d']], '1 h', slots => ARRAY[[1, 2], [3, NULL]]), 1);
+SELECT array_length(dlock_acquire_all(ARRAY[['m:a', 'm:b'], ['m:c', 'm:d']], '1 h', slots => ARRAY[[1, 2], [3, 1]], shared => ARRAY[[false, false], [false, true]]), 1);
 SELECT key, slots FROM dlock_locks WHERE key LIKE 'm:%' ORDER BY key;
 SELECT count(*) FROM dlock_locks WHERE key LIKE 'm:%' AND dlock_release(key, version) = 'released';
 
@@ -125,7 +125,7 @@ SELECT key FROM dlock_locks WHERE key LIKE 'm:%' ORDER BY key;
 
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT count(*) FROM dlock_locks WHERE key LIKE 'm:%';
-SELECT dlock_acquire_all(ARRAY['m:e', 'm:f'], '1 h', slots => ARRAY[2, NULL]) IS NOT NULL AS granted,
+SELECT dlock_acquire_all(ARRAY['m:e', 'm:f'], '1 h', slots => ARRAY[2, 1], shared => ARRAY[false, true]) IS NOT NULL AS granted,
        dlock_acquire_all(ARRAY['m:a', 'm:g'], '1 h', wait => '1 ms') IS NULL AS none;
 COMMIT;
 BEGIN ISOLATION LEVEL SERIALIZABLE;

@@ -39,7 +39,7 @@ CREATE TABLE dlock.locks (
 	slot bigint NOT NULL,
 	ttl bigint NOT NULL,
 	cleanup bigint NOT NULL,
-	at_least integer NOT NULL,
+	at_least bigint NOT NULL,
 	delay integer NOT NULL,
 	role regrole NOT NULL,
 	priority integer NOT NULL,
@@ -80,7 +80,7 @@ COMMENT ON COLUMN dlock.locks.slot IS
 	'0 for the exclusive grant; a place of a key that several may hold has a number of its own';
 COMMENT ON COLUMN dlock.locks.ttl IS 'microseconds; of a row that is not held, how long others stay out';
 COMMENT ON COLUMN dlock.locks.cleanup IS 'microseconds';
-COMMENT ON COLUMN dlock.locks.at_least IS 'milliseconds';
+COMMENT ON COLUMN dlock.locks.at_least IS 'microseconds, from acquired_at';
 COMMENT ON COLUMN dlock.locks.delay IS 'milliseconds';
 COMMENT ON COLUMN dlock.locks.slots IS 'how many may hold the key at once: 1, a number, or 0 for any number';
 COMMENT ON COLUMN dlock.locks.pid IS 'the session that the grant ends with, or 0';
@@ -132,7 +132,9 @@ CREATE FUNCTION dlock_acquire(
 	slots integer DEFAULT 1,
 	at_least interval DEFAULT '0',
 	delay interval DEFAULT '0',
-	lazy boolean DEFAULT false
+	lazy boolean DEFAULT false,
+	shared boolean DEFAULT false,
+	again boolean DEFAULT true
 ) RETURNS bigint
 AS 'MODULE_PATHNAME', 'dlock_acquire'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
@@ -147,7 +149,8 @@ CREATE FUNCTION dlock_acquire_all(
 	wait interval DEFAULT '0',
 	priority integer DEFAULT 0,
 	session boolean DEFAULT false,
-	slots integer[] DEFAULT NULL
+	slots integer[] DEFAULT NULL,
+	shared boolean[] DEFAULT NULL
 ) RETURNS bigint[]
 AS 'MODULE_PATHNAME', 'dlock_acquire_all'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
@@ -168,6 +171,8 @@ CREATE PROCEDURE dlock_lock(
 	at_least interval DEFAULT '0',
 	delay interval DEFAULT '0',
 	lazy boolean DEFAULT false,
+	shared boolean DEFAULT false,
+	again boolean DEFAULT true,
 	INOUT version bigint DEFAULT NULL
 )
 AS 'MODULE_PATHNAME', 'dlock_lock'
@@ -178,7 +183,7 @@ COMMENT ON PROCEDURE dlock_lock IS
 CREATE FUNCTION dlock_watch(
 	key text,
 	version bigint DEFAULT NULL,
-	timeout interval DEFAULT NULL
+	wait interval DEFAULT NULL
 ) RETURNS bigint
 AS 'MODULE_PATHNAME', 'dlock_watch'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
@@ -190,7 +195,8 @@ CREATE FUNCTION dlock_refresh(
 	version bigint DEFAULT NULL,
 	ttl interval DEFAULT NULL,
 	owner text DEFAULT NULL,
-	value text DEFAULT NULL
+	value text DEFAULT NULL,
+	at_least interval DEFAULT NULL
 ) RETURNS timestamptz
 AS 'MODULE_PATHNAME', 'dlock_refresh'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
@@ -222,6 +228,16 @@ AS 'MODULE_PATHNAME', 'dlock_check'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_check IS
 	'check whether the caller holds a lock; returns held, preempting, not_held or held_by_other';
+
+CREATE FUNCTION dlock_holds(
+	key text,
+	version bigint DEFAULT NULL,
+	owner text DEFAULT NULL
+) RETURNS boolean
+AS 'MODULE_PATHNAME', 'dlock_holds'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_holds IS
+	'whether the caller holds a lock: dlock_check returns held or preempting';
 
 CREATE FUNCTION dlock_fence(
 	key text,
@@ -300,8 +316,8 @@ COMMENT ON FUNCTION dlock_list IS
 -- A request that waits without a connection: src/tickets/ticket.c, src/tickets/granter.c.
 CREATE FUNCTION dlock_enqueue(
 	key text,
+	ttl interval,
 	owner text,
-	ttl interval DEFAULT NULL,
 	value text DEFAULT NULL,
 	wait interval DEFAULT NULL,
 	priority integer DEFAULT 0,
@@ -310,7 +326,9 @@ CREATE FUNCTION dlock_enqueue(
 	slots integer DEFAULT 1,
 	at_least interval DEFAULT '0',
 	delay interval DEFAULT '0',
-	lazy boolean DEFAULT false
+	lazy boolean DEFAULT false,
+	shared boolean DEFAULT false,
+	again boolean DEFAULT true
 ) RETURNS bigint
 AS 'MODULE_PATHNAME', 'dlock_enqueue'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
@@ -559,3 +577,32 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION dlock_advance(bigint) FROM PUBLIC;
 COMMENT ON FUNCTION dlock_advance IS
 	'lift the versions above the given one, never down; returns the highest version that may have been drawn';
+
+CREATE FUNCTION dlock_features(
+	OUT edition text,
+	OUT version text,
+	OUT features text[]
+)
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+	SELECT 'c'::pg_catalog.text, '1.0'::pg_catalog.text,
+		   '{acquire_all,again,at_least,connection_fence,delay,fence,fence_trigger,lazy,list,policies,preemption,session,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
+$$;
+COMMENT ON FUNCTION dlock_features IS
+	'which edition of dlock this is, its version, and what it has';
+
+-- complain now rather than at the first lock
+DO $$
+BEGIN
+	PERFORM @extschema@.dlock_check('', 0);
+EXCEPTION
+	WHEN object_not_in_prerequisite_state THEN
+		DECLARE
+			hint pg_catalog.text;
+		BEGIN
+			GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+			RAISE WARNING USING ERRCODE = SQLSTATE, MESSAGE = SQLERRM, HINT = hint;
+		END;
+	WHEN invalid_parameter_value THEN
+		NULL;					-- the key: it is loaded
+END
+$$;

@@ -46,7 +46,7 @@ SELECT dlock_acquire('e:a', '1 h', 'o', 'v', at_least => '30 min') AS v \gset
 SELECT dlock_release('e:a', :v), dlock_release('e:a', :v), dlock_check('e:a', :v), dlock_refresh('e:a', :v) IS NULL AS lost, pg_temp.fence('e:a', :v);
 SELECT dlock_acquire('e:a') IS NULL AS busy, dlock_acquire('e:a', owner => 'o') IS NULL AS for_its_owner_too,
        dlock_acquire('e:a', priority => 2147483647, force => true) IS NULL AS for_everybody,
-       dlock_acquire('e:a', slots => NULL) IS NULL AS readers, dlock_acquire('e:a', slots => 5) IS NULL AS semaphores;
+       dlock_acquire('e:a', shared => true) IS NULL AS readers, dlock_acquire('e:a', slots => 5) IS NULL AS semaphores;
 SELECT version = :v AS version, owner, value, state, ttl BETWEEN '29 min' AND '30 min' AS ttl, remaining BETWEEN '29 min' AND '30 min' AS remaining,
        expires_at - acquired_at AS lasts
   FROM dlock_locks WHERE key = 'e:a';
@@ -89,7 +89,7 @@ SELECT dlock_release(key, version) FROM dlock_locks WHERE key = 'e:a';
 SELECT dlock_acquire('e:p', '1 h', slots => 2, at_least => '30 min') AS v \gset
 SELECT dlock_release('e:p', :v);
 SELECT dlock_acquire('e:p', '1 h', slots => 2) > :v AS second, dlock_acquire('e:p', '1 h', slots => 2) IS NULL AS full, dlock_acquire('e:p', '1 h') IS NULL AS busy,
-       dlock_acquire('e:p', '1 h', slots => NULL) > :v AS reader;
+       dlock_acquire('e:p', '1 h', shared => true) > :v AS reader;
 SELECT state, slots FROM dlock_locks WHERE key = 'e:p' ORDER BY version;
 SELECT dlock_force_release('e:p', 'cooling', :v) = :v AS cooling_ended;
 SELECT state, slots FROM dlock_locks WHERE key = 'e:p' ORDER BY version;
@@ -97,9 +97,9 @@ SELECT dlock_force_release('e:p', 'rest') > :v AS forced;
 SELECT dlock_acquire('e:p', '1 h') > :v AS free;
 SELECT dlock_release(key, version) FROM dlock_locks WHERE key = 'e:p';
 -- one with an owner cools where that owner's next place would be
-SELECT dlock_acquire('e:p', '1 h', 'o', slots => NULL, at_least => '50 ms') AS v \gset
-SELECT dlock_release('e:p', owner => 'o'), dlock_acquire('e:p', '1 h', 'p', slots => NULL) > :v AS another;
-SELECT dlock_acquire('e:p', '1 h', 'o', slots => NULL, wait => '1 min') > :v AS granted;
+SELECT dlock_acquire('e:p', '1 h', 'o', shared => true, at_least => '50 ms') AS v \gset
+SELECT dlock_release('e:p', owner => 'o'), dlock_acquire('e:p', '1 h', 'p', shared => true) > :v AS another;
+SELECT dlock_acquire('e:p', '1 h', 'o', shared => true, wait => '1 min') > :v AS granted;
 SELECT acquired_at >= (SELECT p.acquired_at FROM dlock_locks p WHERE p.key = 'e:p' AND p.owner = 'p') AS later FROM dlock_locks WHERE key = 'e:p' AND owner = 'o';
 SELECT owner, state FROM dlock_locks WHERE key = 'e:p' ORDER BY owner;
 SELECT dlock_force_release('e:p', 'done') > :v AS done;
@@ -137,9 +137,9 @@ CALL pg_temp.until_over('e:d', 'held');
 SELECT state, remaining > '29 min' AS remaining FROM dlock_locks WHERE key = 'e:d';
 SELECT dlock_force_release('e:d', 'x') = :v AS cooling_ended;
 -- of a place
-SELECT dlock_acquire('e:dp', '1 ms', slots => NULL, delay => '30 min') AS v \gset
+SELECT dlock_acquire('e:dp', '1 ms', shared => true, delay => '30 min') AS v \gset
 CALL pg_temp.until_over('e:dp', 'held');
-SELECT dlock_acquire('e:dp', '1 h') IS NULL AS busy, dlock_acquire('e:dp', '1 h', slots => NULL) > :v AS reader, dlock_acquire('e:dp', '1 h', slots => 2) IS NULL AS full;
+SELECT dlock_acquire('e:dp', '1 h') IS NULL AS busy, dlock_acquire('e:dp', '1 h', shared => true) > :v AS reader, dlock_acquire('e:dp', '1 h', slots => 2) IS NULL AS full;
 SELECT state FROM dlock_locks WHERE key = 'e:dp' ORDER BY version;
 SELECT dlock_force_release('e:dp', 'x') > :v AS both, dlock_acquire('e:dp', '1 h') > :v AS free;
 SELECT dlock_release(key, version) FROM dlock_locks WHERE key = 'e:dp';
@@ -173,15 +173,15 @@ SELECT dlock_check('e:l', :w);
 BEGIN;
 SELECT dlock_acquire('e:l', '1 h', slots => 2) > :w AS taken, dlock_check('e:l', :w);
 ROLLBACK;
-SELECT dlock_check('e:l', :w), dlock_acquire('e:l', '1 ms', 'o', slots => NULL, lazy => true) > :w AS taken, dlock_check('e:l', :w) AS lost;
+SELECT dlock_check('e:l', :w), dlock_acquire('e:l', '1 ms', 'o', shared => true, lazy => true) > :w AS taken, dlock_check('e:l', :w) AS lost;
 CALL pg_temp.until_over('e:l', 'held');
 -- beside a lapsed reader there is room; a writer ends it
 SELECT state, slots FROM dlock_locks WHERE key = 'e:l';
-SELECT dlock_acquire('e:l', '1 ms', 'p', slots => NULL, lazy => true) > :w AS beside, dlock_acquire('e:l', '1 ms', 'q', slots => NULL, lazy => true) > :w AS beside;
+SELECT dlock_acquire('e:l', '1 ms', 'p', shared => true, lazy => true) > :w AS beside, dlock_acquire('e:l', '1 ms', 'q', shared => true, lazy => true) > :w AS beside;
 CALL pg_temp.until_over('e:l', 'held');
 SELECT owner, state FROM dlock_locks WHERE key = 'e:l' ORDER BY owner;
 -- a semaphore ends only as many as it must, and first those that have expired
-SELECT dlock_acquire('e:l', '1 ms', 'r', slots => NULL) > :w AS beside;
+SELECT dlock_acquire('e:l', '1 ms', 'r', shared => true) > :w AS beside;
 CALL pg_temp.until_over('e:l', 'held');
 SELECT dlock_acquire('e:l', '1 h', 's', slots => 4) > :w AS room_for_4;
 SELECT state, count(*) FROM dlock_locks WHERE key = 'e:l' GROUP BY state ORDER BY state;
@@ -193,7 +193,7 @@ SELECT dlock_release('e:l', owner => 's'), dlock_acquire('e:l', '1 h') > :w AS f
 SELECT owner, state FROM dlock_locks WHERE key = 'e:l' ORDER BY owner;
 SELECT dlock_release(key, version) FROM dlock_locks WHERE key = 'e:l';
 -- more than can be asked to yield
-SELECT count(dlock_acquire('e:l', '1 ms', slots => NULL, lazy => true)) FROM generate_series(1, 40);
+SELECT count(dlock_acquire('e:l', '1 ms', shared => true, lazy => true)) FROM generate_series(1, 40);
 CALL pg_temp.until_over('e:l', 'held');
 SELECT dlock_acquire('e:l', '1 h', slots => 2) > :w AS granted;
 SELECT state, count(*) FROM dlock_locks WHERE key = 'e:l' GROUP BY state ORDER BY state;
@@ -214,6 +214,23 @@ SELECT dlock_force_release('e:l', 'x') = :v AS forced, dlock_check('e:l', :v);
 SELECT dlock_acquire('e:l', '1 ms', lazy => true) AS v \gset
 SELECT dlock_watch('e:l', :v, '20 ms') = :v AS still;
 SELECT dlock_release('e:l', :v);
+
+-- a refresh can set it, from then on
+SELECT dlock_acquire('e:r', '1 h') AS v \gset
+SELECT dlock_refresh('e:r', :v, at_least => '20 min') IS NOT NULL AS refreshed;
+SELECT dlock_refresh('e:r', :v, '30 min') IS NOT NULL AS refreshed_again;
+SELECT dlock_release('e:r', :v), dlock_acquire('e:r') IS NULL AS busy;
+SELECT state, remaining > '19 min' AND remaining <= '20 min' AS twenty_minutes FROM dlock_locks WHERE key = 'e:r';
+SELECT dlock_force_release('e:r', 'x') = :v AS cooling_ended;
+-- with a value, for a place, and away
+SELECT dlock_acquire('e:r', '1 h', slots => 3, at_least => '1 h') AS v \gset
+SELECT dlock_refresh('e:r', :v, value => 'new', at_least => '10 min') IS NOT NULL AS refreshed;
+SELECT dlock_release('e:r', :v);
+SELECT state, remaining > '9 min' AND remaining <= '10 min' AS ten_minutes FROM dlock_locks WHERE key = 'e:r';
+SELECT dlock_force_release('e:r', 'x') = :v AS cooling_ended;
+SELECT dlock_acquire('e:r', '1 h', at_least => '1 h') AS v \gset
+SELECT dlock_refresh('e:r', :v, at_least => '0') IS NOT NULL AS refreshed, dlock_release('e:r', :v), dlock_acquire('e:r', '1 h') > :v AS free;
+SELECT dlock_force_release('e:r', 'x') > :v AS done;
 
 -- a failed try against what cools writes nothing
 SELECT dlock_acquire('e:n', '1 h', at_least => '30 min') AS v \gset

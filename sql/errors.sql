@@ -85,10 +85,27 @@ SELECT pg_temp.try($$SELECT dlock_watch(NULL, 1, '0')$$);
 SELECT pg_temp.try($$SELECT dlock_watch('e:1', 1, '-1 s')$$);
 SELECT pg_temp.try($$CALL dlock_lock('', '1 s')$$);
 
+-- how many
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', slots => NULL)$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', slots => NULL, shared => true)$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', shared => NULL)$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('e:2', slots => 2, shared => true)$$);
+SELECT pg_temp.try($$CALL dlock_lock('e:2', slots => NULL)$$);
+SELECT pg_temp.try($$SELECT dlock_acquire_all(ARRAY['e:2'], slots => ARRAY[NULL::int])$$);
+SELECT pg_temp.try($$SELECT dlock_acquire_all(ARRAY['e:2'], shared => ARRAY[NULL::boolean])$$);
+SELECT pg_temp.try($$SELECT dlock_acquire_all(ARRAY['e:2'], shared => ARRAY[true, true])$$);
+SELECT pg_temp.try($$SELECT dlock_acquire_all(ARRAY['e:2', 'e:3'], slots => ARRAY[1, 2], shared => ARRAY[true, true])$$);
+
+-- what a refresh keeps busy
+SELECT pg_temp.try($$SELECT dlock_refresh('e:1', owner => 'me', at_least => '2 h')$$);
+SELECT pg_temp.try($$SELECT dlock_refresh('e:1', owner => 'me', ttl => '1 s', at_least => '2 s')$$);
+SELECT pg_temp.try($$SELECT dlock_refresh('e:1', owner => 'me', at_least => '-1 s')$$);
+
 -- neither version nor owner
 SELECT pg_temp.try($$SELECT dlock_refresh('e:1')$$);
 SELECT pg_temp.try($$SELECT dlock_release('e:1')$$);
 SELECT pg_temp.try($$SELECT dlock_check('e:1')$$);
+SELECT pg_temp.try($$SELECT dlock_holds('e:1')$$);
 SELECT pg_temp.try($$SELECT dlock_fence('e:1', NULL)$$);
 
 -- settings, with PostgreSQL's own messages

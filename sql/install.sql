@@ -29,7 +29,7 @@ CREATE EXTENSION dlock;
 SELECT pg_describe_object(classid, objid, 0) AS object FROM pg_depend
  WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND classid <> 'pg_type'::regclass
    AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
-   AND pg_describe_object(classid, objid, 0) ~ 'dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|check|fence|fence_trigger|force_release)\(|dlock\.|^schema|view dlock_locks'
+   AND pg_describe_object(classid, objid, 0) ~ 'dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|check|holds|watch|features|fence|fence_trigger|force_release)\(|dlock\.|^schema|view dlock_locks'
  ORDER BY pg_describe_object(classid, objid, 0) COLLATE "C";
 -- every object has a comment
 SELECT pg_describe_object(classid, objid, 0) AS "no comment" FROM pg_depend
@@ -37,6 +37,8 @@ SELECT pg_describe_object(classid, objid, 0) AS "no comment" FROM pg_depend
    AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
    AND obj_description(objid, classid::regclass::name) IS NULL
    AND classid <> 'pg_type'::regclass;
+-- what it says about itself
+SELECT * FROM dlock_features();
 -- a dump contains the rows
 SELECT extconfig::regclass[] FROM pg_extension WHERE extname = 'dlock';
 -- privileges

@@ -39,7 +39,7 @@ COMMIT;
 SELECT pg_temp.give_back('k:read');
 
 -- an owner that has a place gets that, or else nothing is written, even if all hints are lost
-SELECT dlock_acquire('k:read', '1 h', 'cools', slots => NULL, at_least => '1 h') AS v \gset
+SELECT dlock_acquire('k:read', '1 h', 'cools', shared => true, at_least => '1 h') AS v \gset
 SELECT dlock_release('k:read', :v), lose_hints();
 BEGIN;
 SELECT pg_temp.take('k:read', NULL, 'cools') IS NULL AS cools, pg_current_xact_id_if_assigned() IS NULL AS wrote_nothing;

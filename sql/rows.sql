@@ -16,10 +16,10 @@ DECLARE
 	l dlock.locks;
 	s dlock_locks;
 BEGIN
-	granted := dlock_acquire(k, '1 h', o, v, priority => 7, cleanup => '2 s', slots => slots, at_least => '3 ms', delay => '4 ms');
+	granted := dlock_acquire(k, '1 h', o, v, priority => 7, cleanup => '2 s', slots => coalesce(slots, 1), shared => slots IS NULL, at_least => '3 ms', delay => '4 ms');
 	SELECT * INTO STRICT l FROM dlock.locks WHERE key = k AND version = granted;
 	IF l.key IS DISTINCT FROM k OR l.owner IS DISTINCT FROM o OR l.value IS DISTINCT FROM v OR l.priority <> 7 OR l.ttl <> 3600000000
-		OR l.cleanup <> 2000000 OR l.slots <> coalesce(slots, 0) OR l.at_least <> 3 OR l.delay <> 4 OR l.lazy OR NOT l.held OR l.pid <> 0
+		OR l.cleanup <> 2000000 OR l.slots <> coalesce(slots, 0) OR l.at_least <> 3000 OR l.delay <> 4 OR l.lazy OR NOT l.held OR l.pid <> 0
 		OR l.role <> current_user::regrole OR (l.slot = 0) <> (slots IS NOT DISTINCT FROM 1) THEN
 		RETURN format('granted: %s', l);
 	END IF;
@@ -32,7 +32,7 @@ BEGIN
 		RETURN 'not refreshed';
 	END IF;
 	SELECT * INTO STRICT l FROM dlock.locks WHERE key = k AND version = granted;
-	IF l.owner IS DISTINCT FROM o OR l.value IS DISTINCT FROM coalesce(w, v) OR l.ttl <> 3600000000 OR l.at_least <> 3 OR l.delay <> 4
+	IF l.owner IS DISTINCT FROM o OR l.value IS DISTINCT FROM coalesce(w, v) OR l.ttl <> 3600000000 OR l.at_least <> 3000 OR l.delay <> 4
 		OR l.acquired_at > l.refreshed_at OR l.expires_at <> l.refreshed_at + '1 h'::interval THEN
 		RETURN format('refreshed: %s', l);
 	END IF;
@@ -42,7 +42,7 @@ BEGIN
 	IF l.value IS DISTINCT FROM coalesce(w, v) OR l.ttl <> 7200000000 THEN
 		RETURN format('refreshed again: %s', l);
 	END IF;
-	IF o IS NOT NULL AND dlock_acquire(k, '1 h', o, v, slots => slots, lazy => true) <> granted THEN
+	IF o IS NOT NULL AND dlock_acquire(k, '1 h', o, v, slots => coalesce(slots, 1), shared => slots IS NULL, lazy => true) <> granted THEN
 		RETURN 'another version';
 	END IF;
 	SELECT * INTO STRICT l FROM dlock.locks WHERE key = k AND version = granted;
@@ -97,7 +97,7 @@ CALL pg_temp.try_all();
 
 -- the index finds them, and the lookup by key and slot agrees with the table
 SELECT dlock_acquire('w:' || i, '1 h', CASE WHEN i % 2 = 0 THEN 'o' || i END, CASE WHEN i % 3 = 0 THEN 'v' || i END,
-	slots => (ARRAY[1, 2, NULL])[1 + i % 3]) > 0 AS granted, count(*) FROM generate_series(1, 300) i GROUP BY 1;
+	slots => (ARRAY[1, 2, 1])[1 + i % 3], shared => i % 3 = 2) > 0 AS granted, count(*) FROM generate_series(1, 300) i GROUP BY 1;
 SET enable_seqscan = off;
 SELECT count(*) FROM generate_series(1, 300) i JOIN dlock.locks l ON l.key = 'w:' || i
  WHERE l.owner IS NOT DISTINCT FROM CASE WHEN i % 2 = 0 THEN 'o' || i END AND l.value IS NOT DISTINCT FROM CASE WHEN i % 3 = 0 THEN 'v' || i END;

@@ -49,7 +49,7 @@ SELECT shards FROM dlock_served;
 SELECT pg_temp.try($$SELECT dlock_acquire('c')$$);
 SELECT pg_temp.try($$CALL dlock_lock('c')$$);
 SELECT pg_temp.try($$SELECT dlock_acquire('c', slots => 2)$$);
-SELECT pg_temp.try($$SELECT dlock_acquire('c', slots => NULL, wait => '1min')$$);
+SELECT pg_temp.try($$SELECT dlock_acquire('c', shared => true, wait => '1min')$$);
 SELECT pg_temp.try($$SELECT dlock_acquire_all(ARRAY['b', 'c'])$$);
 SELECT pg_temp.try($$SELECT dlock_acquire_all(ARRAY['b', 'c'], wait => '1min')$$);
 SELECT count(*) AS left_by_acquire_all FROM dlock.locks WHERE key IN ('b', 'c') AND held;

@@ -5,7 +5,7 @@ RESET client_min_messages;
 
 -- Acquires of a kind, by one letter each: x exclusive, r reader, 2 to 9 one of so many.
 CREATE FUNCTION pg_temp.take(key text, kind text, owner text DEFAULT NULL) RETURNS bigint LANGUAGE sql AS $$
-	SELECT dlock_acquire(key, '1 h', owner, slots => CASE kind WHEN 'x' THEN 1 WHEN 'r' THEN NULL ELSE kind::int END)
+	SELECT dlock_acquire(key, '1 h', owner, slots => CASE WHEN kind IN ('x', 'r') THEN 1 ELSE kind::int END, shared => kind = 'r')
 $$;
 -- Which of these acquires are granted, one after the other, on a key that is free.
 CREATE FUNCTION pg_temp.granted(kinds text) RETURNS text LANGUAGE plpgsql AS $$
@@ -87,13 +87,13 @@ SELECT pg_temp.take('s:own', '2', 'q') IS NULL AS full, pg_temp.take('s:own', '2
 SELECT dlock_force_release('s:own', 'done') = :w AS highest;
 -- the renewal takes all columns but version and acquired_at
 SELECT dlock_acquire('s:own', '1 h', 'o', 'old', slots => 5, priority => 1) AS v \gset
-SELECT dlock_acquire('s:own', '2 h', 'o', 'new', slots => NULL, priority => 2) = :v AS same;
+SELECT dlock_acquire('s:own', '2 h', 'o', 'new', shared => true, priority => 2) = :v AS same;
 SELECT value, ttl, priority, slots, acquired_at < refreshed_at AS later FROM dlock_locks WHERE key = 's:own';
 
 -- exclusive to shared: at once, the same version
 SELECT dlock_release('s:own', owner => 'o');
 SELECT dlock_acquire('s:own', '1 h', 'o', 'x') AS v \gset
-SELECT dlock_acquire('s:own', '2 h', 'o', 'r', slots => NULL) = :v AS same;
+SELECT dlock_acquire('s:own', '2 h', 'o', 'r', shared => true) = :v AS same;
 SELECT value, ttl, slots, acquired_at < refreshed_at AS later FROM dlock_locks WHERE key = 's:own';
 SELECT dlock_check('s:own', :v), dlock_fence('s:own', :v);
 SELECT pg_temp.take('s:own', 'r') IS NOT NULL AS another, pg_temp.take('s:own', 'x') IS NULL AS no_longer_alone;
@@ -178,13 +178,13 @@ SELECT pg_temp.series();
 --
 -- Preemption without waiting: holders that need no cleanup
 --
-SELECT pg_temp.take('s:p', 'r') AS a, dlock_acquire('s:p', '1 h', slots => NULL, priority => 2) AS b, pg_temp.take('s:p', 'r') AS c \gset
+SELECT pg_temp.take('s:p', 'r') AS a, dlock_acquire('s:p', '1 h', shared => true, priority => 2) AS b, pg_temp.take('s:p', 'r') AS c \gset
 SELECT dlock_acquire('s:p', '1 h', priority => 2) IS NULL AS one_is_as_high;
 SELECT dlock_check('s:p', :a), dlock_check('s:p', :b), dlock_check('s:p', :c);
 SELECT dlock_acquire('s:p', '1 h', priority => 3) > :c AS takes_all;
 SELECT dlock_check('s:p', :a), dlock_check('s:p', :b), dlock_check('s:p', :c), count(*) FROM dlock_locks WHERE key = 's:p';
 -- a reader takes the key from a lower writer
-SELECT dlock_acquire('s:p', '1 h', slots => NULL, priority => 3) IS NULL AS busy, dlock_acquire('s:p', '1 h', slots => NULL, priority => 4) > 0 AS granted;
+SELECT dlock_acquire('s:p', '1 h', shared => true, priority => 3) IS NULL AS busy, dlock_acquire('s:p', '1 h', shared => true, priority => 4) > 0 AS granted;
 SELECT slots, priority FROM dlock_locks WHERE key = 's:p';
 -- a full semaphore: the lowest, and of these the youngest
 SELECT dlock_force_release('s:p', 'next') > 0 AS next;
@@ -207,10 +207,10 @@ SELECT dlock_force_release('s:p', 'done') > 0 AS done;
 CREATE ROLE regress_dlock_reader_1;
 CREATE ROLE regress_dlock_reader_2;
 SET ROLE regress_dlock_reader_1;
-SELECT dlock_acquire('s:role', '1 h', 'o', 'secret', slots => NULL) AS a \gset
+SELECT dlock_acquire('s:role', '1 h', 'o', 'secret', shared => true) AS a \gset
 SET ROLE regress_dlock_reader_2;
 -- the same name of another role is another owner
-SELECT dlock_acquire('s:role', '1 h', 'o', 'mine', slots => NULL) AS b \gset
+SELECT dlock_acquire('s:role', '1 h', 'o', 'mine', shared => true) AS b \gset
 SELECT :b > :a AS another, dlock_check('s:role', :a), dlock_release('s:role', :a), dlock_refresh('s:role', :a) IS NULL AS lost;
 SELECT role, owner, value FROM dlock_locks WHERE key = 's:role' ORDER BY version;
 SELECT pg_temp.fence('s:role', :a), pg_temp.fence('s:role', :b);
@@ -286,8 +286,8 @@ SELECT dlock_force_release('s:many', 'done') > 0 AS done;
 
 -- toasted values, in a place and when it moves
 SELECT dlock_acquire('s:toast', '1 h', 'o', repeat(md5('v'), 2000)) AS v \gset
-SELECT dlock_acquire('s:toast', '1 h', 'o', (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 1900) i), slots => NULL) = :v AS moved;
-SELECT dlock_acquire('s:toast', '1 h', 'p', (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 1950) i), slots => NULL) > :v AS granted;
+SELECT dlock_acquire('s:toast', '1 h', 'o', (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 1900) i), shared => true) = :v AS moved;
+SELECT dlock_acquire('s:toast', '1 h', 'p', (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 1950) i), shared => true) > :v AS granted;
 SELECT owner, length(value), md5(value) FROM dlock_locks WHERE key = 's:toast' ORDER BY version;
 SELECT dlock_refresh('s:toast', owner => 'p') IS NOT NULL AS refreshed;
 SELECT owner, length(value), md5(value) FROM dlock_locks WHERE key = 's:toast' ORDER BY version;

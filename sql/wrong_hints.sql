@@ -94,7 +94,7 @@ BEGIN
 			FROM unnest(ARRAY[0, slots[o], held[o]]) AS s;
 		CASE floor(random() * 8)
 			WHEN 0, 1 THEN
-				v := dlock_acquire('h:places', '1 h', 'o' || o, slots => places);
+				v := dlock_acquire('h:places', '1 h', 'o' || o, slots => coalesce(places, 1), shared => places IS NULL);
 				IF is_held AND v IS DISTINCT FROM held[o] OR
 				   NOT is_held AND (v IS NULL) = (places IS NULL OR n < places) OR
 				   NOT is_held AND v <= last THEN

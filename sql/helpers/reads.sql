@@ -1,6 +1,6 @@
 -- For the tests of what saves reading the index: take, give back, and count the reads.
 CREATE FUNCTION pg_temp.take(key text, slots int, owner text DEFAULT NULL) RETURNS bigint LANGUAGE sql AS $$
-	SELECT dlock_acquire(key, '1 h', owner, slots => slots)
+	SELECT dlock_acquire(key, '1 h', owner, slots => coalesce(slots, 1), shared => slots IS NULL)
 $$;
 CREATE FUNCTION pg_temp.give_back(key text) RETURNS bigint LANGUAGE sql AS $$
 	SELECT count(*) FROM dlock_locks AS l WHERE l.key = give_back.key AND dlock_release(l.key, l.version) = 'released'

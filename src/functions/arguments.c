@@ -28,6 +28,7 @@
 #include "compat.h"
 #include "functions/arguments.h"
 #include "guc.h"
+#include "lock/grant.h"
 #include "rules/key.h"
 #include "shmem.h"
 
@@ -159,34 +160,34 @@ interval_us(const Interval *span, const char *name)
 	return us;
 }
 
-/* 1: exclusive, N: one of N places, NULL: shared. */
-static int32
-check_slots(int32 slots)
+/*
+ * How many may hold the key: 1 (exclusive), N (one of N places), or any number
+ * (shared).  The owner is known.
+ */
+static void
+set_slots(DlockRequest *request, NullableDatum slots, NullableDatum shared)
 {
-	if (slots < 1 || slots > MAX_SLOTS)
+	int32		n = DatumGetInt32(slots.value);
+
+	if (shared.isnull)
+		dlock_arguments_null("shared");
+	if (slots.isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("slots must not be null"),
+				 errhint("Pass shared => true for a shared lock.")));
+	if (n < 1 || n > MAX_SLOTS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("slots must be between 1 and %d", MAX_SLOTS),
-				 errhint("Pass 1 for an exclusive lock, or NULL for a shared lock.")));
-	return slots == 1 ? DLOCK_EXCLUSIVE : slots;
-}
+				 errhint("Pass 1 for an exclusive lock, or shared => true for a shared lock.")));
+	if (n != 1 && DatumGetBool(shared.value))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("shared and slots cannot be combined")));
 
-static int32
-get_slots(FunctionCallInfo fcinfo, int argno)
-{
-	if (!is_known(fcinfo, argno))
-		return DLOCK_EXCLUSIVE;
-	if (PG_ARGISNULL(argno))
-		return DLOCK_SHARED;
-	return check_slots(PG_GETARG_INT32(argno));
-}
-
-/* The owner is known. */
-static void
-set_slots(DlockRequest *request, int32 slots)
-{
-	request->terms.capacity = slots;
-	if (slots != DLOCK_EXCLUSIVE && request->terms.owner != NULL)
+	request->terms.capacity = DatumGetBool(shared.value) ? DLOCK_SHARED : n;
+	if (request->terms.capacity != DLOCK_EXCLUSIVE && request->terms.owner != NULL)
 		request->slot = dlock_key_owner_slot(request->terms.role, request->terms.owner);
 }
 
@@ -261,14 +262,25 @@ dlock_arguments_wait(FunctionCallInfo fcinfo, int argno, const char *name)
 	return get_span(fcinfo, argno, name);
 }
 
-static bool
-get_flag(FunctionCallInfo fcinfo, int argno, const char *name)
+/* An argument as it was given, or its default. */
+static NullableDatum
+get_datum(FunctionCallInfo fcinfo, int argno, Datum builtin)
 {
-	if (!is_known(fcinfo, argno))
-		return false;
-	if (PG_ARGISNULL(argno))
+	NullableDatum arg = {builtin, false};
+
+	if (is_known(fcinfo, argno))
+		arg = fcinfo->args[argno];
+	return arg;
+}
+
+static bool
+get_flag(FunctionCallInfo fcinfo, int argno, const char *name, bool builtin)
+{
+	NullableDatum flag = get_datum(fcinfo, argno, BoolGetDatum(builtin));
+
+	if (flag.isnull)
 		dlock_arguments_null(name);
-	return PG_GETARG_BOOL(argno);
+	return DatumGetBool(flag.value);
 }
 
 static int32
@@ -326,12 +338,8 @@ get_ending(FunctionCallInfo fcinfo, int first, DlockRequest *request)
 {
 	request->terms.at_least = get_span(fcinfo, first, "at_least");
 	request->terms.delay = get_span(fcinfo, first + 1, "delay");
-	request->terms.lazy = get_flag(fcinfo, first + 2, "lazy");
-	if (request->terms.at_least > request->terms.ttl)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("at_least must not be longer than ttl"),
-				 errhint("Use a longer TTL.")));
+	request->terms.lazy = get_flag(fcinfo, first + 2, "lazy", false);
+	dlock_grant_check_at_least(request->terms.at_least, request->terms.ttl);
 	if (request->terms.delay > (int64) dlock_max_ttl * 1000)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -347,44 +355,79 @@ get_ending(FunctionCallInfo fcinfo, int first, DlockRequest *request)
 
 /* What every acquire needs besides its key. */
 static void
-get_terms(FunctionCallInfo fcinfo, int ttl_arg, int owner_arg, int max_value,
-		  DlockRequest *request)
+get_terms(FunctionCallInfo fcinfo, int max_value, DlockRequest *request)
 {
 	request->op = DLOCK_ACQUIRE;
-	request->terms.ttl = dlock_arguments_ttl(fcinfo, ttl_arg);
+	request->terms.ttl = dlock_arguments_ttl(fcinfo, 1);
 	if (request->terms.ttl == 0)
 		request->terms.ttl = (int64) Min(dlock_default_ttl, dlock_max_ttl) * 1000;
-	dlock_arguments_claim(fcinfo, DLOCK_NO_ARG, owner_arg, request);
+	dlock_arguments_claim(fcinfo, DLOCK_NO_ARG, 2, request);
 	request->terms.value = dlock_arguments_text(fcinfo, 3, "value", max_value);
 	request->terms.wait = dlock_arguments_wait(fcinfo, 4, "wait");
 	request->terms.priority = get_priority(fcinfo, 5);
 }
 
-/* The arguments that dlock_acquire and dlock_lock share. */
+/*
+ * What dlock_acquire, dlock_lock and dlock_enqueue have in common: from the key to
+ * "force", and from "slots", which is the given argument, to "again".
+ */
+static void
+get_request(FunctionCallInfo fcinfo, int max_value, int slots_arg, DlockRequest *request)
+{
+	dlock_arguments_key(fcinfo, request);
+	get_terms(fcinfo, max_value, request);
+	request->terms.cleanup = get_span(fcinfo, 6, "cleanup");
+	request->terms.force = get_flag(fcinfo, 7, "force", false);
+	set_slots(request, get_datum(fcinfo, slots_arg, Int32GetDatum(1)),
+			  get_datum(fcinfo, slots_arg + 4, BoolGetDatum(false)));
+	get_ending(fcinfo, slots_arg + 1, request);
+	request->terms.anew = !get_flag(fcinfo, slots_arg + 5, "again", true);
+}
+
+/* The arguments of dlock_acquire and dlock_lock. */
 void
 dlock_arguments_acquire(FunctionCallInfo fcinfo, DlockRequest *request)
 {
-	dlock_arguments_key(fcinfo, request);
-	get_terms(fcinfo, 1, 2, DLOCK_MAX_VALUE, request);
-	request->terms.cleanup = get_span(fcinfo, 6, "cleanup");
-	request->terms.force = get_flag(fcinfo, 7, "force");
-	request->session = get_flag(fcinfo, 8, "session");
-	set_slots(request, get_slots(fcinfo, 9));
-	get_ending(fcinfo, 10, request);
+	get_request(fcinfo, DLOCK_MAX_VALUE, 9, request);
+	request->session = get_flag(fcinfo, 8, "session", false);
 }
 
-/* Those of dlock_enqueue: a ticket has an owner, and a short value. */
+/* Those of dlock_enqueue: a ticket has an owner, a short value, and no session. */
 void
 dlock_arguments_enqueue(FunctionCallInfo fcinfo, DlockRequest *request)
 {
-	dlock_arguments_key(fcinfo, request);
-	if (PG_ARGISNULL(1))
+	get_request(fcinfo, DLOCK_MAX_TICKET_VALUE, 8, request);
+	if (request->terms.owner == NULL)
 		dlock_arguments_null("owner");
-	get_terms(fcinfo, 2, 1, DLOCK_MAX_TICKET_VALUE, request);
-	request->terms.cleanup = get_span(fcinfo, 6, "cleanup");
-	request->terms.force = get_flag(fcinfo, 7, "force");
-	set_slots(request, get_slots(fcinfo, 8));
-	get_ending(fcinfo, 9, request);
+}
+
+/* An array that has an element for each of the keys, or NULL if it is not given. */
+static NullableDatum *
+get_array(FunctionCallInfo fcinfo, int argno, const char *name, Oid type, int size,
+		  int nkeys)
+{
+	NullableDatum *elements;
+	Datum	   *values;
+	bool	   *isnull;
+	int			n;
+
+	if (!is_given(fcinfo, argno))
+		return NULL;
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(argno), type, size, true,
+					  size == sizeof(bool) ? TYPALIGN_CHAR : TYPALIGN_INT,
+					  &values, &isnull, &n);
+	if (n != nkeys)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must have as many elements as keys", name),
+				 errdetail("It has %d, and keys has %d.", n, nkeys)));
+	elements = palloc(n * sizeof(NullableDatum));
+	for (int i = 0; i < n; i++)
+		elements[i] = (NullableDatum)
+	{
+		values[i], isnull[i]
+	};
+	return elements;
 }
 
 /*
@@ -396,17 +439,17 @@ dlock_arguments_acquire_all(FunctionCallInfo fcinfo, int *nkeys)
 {
 	DlockRequest each = {0};
 	DlockRequest *requests;
+	const NullableDatum one = {Int32GetDatum(1), false};
+	const NullableDatum no = {BoolGetDatum(false), false};
+	NullableDatum *slots;
+	NullableDatum *shared;
 	Datum	   *keys;
-	Datum	   *slots = NULL;
 	bool	   *isnull;
-	bool	   *slotnull = NULL;
-	int			nslots = 0;
 
 	if (PG_ARGISNULL(0))
 		dlock_arguments_null("keys");
-	get_terms(fcinfo, 1, 2, DLOCK_MAX_VALUE, &each);
-	each.session = get_flag(fcinfo, 6, "session");
-	each.terms.capacity = DLOCK_EXCLUSIVE;
+	get_terms(fcinfo, DLOCK_MAX_VALUE, &each);
+	each.session = get_flag(fcinfo, 6, "session", false);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT,
 					  &keys, &isnull, nkeys);
 	if (*nkeys == 0 || *nkeys > DLOCK_MAX_KEYS)
@@ -414,16 +457,8 @@ dlock_arguments_acquire_all(FunctionCallInfo fcinfo, int *nkeys)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("keys must have between 1 and %d elements", DLOCK_MAX_KEYS),
 				 errdetail("It has %d.", *nkeys)));
-	if (is_given(fcinfo, 7))
-	{
-		deconstruct_array(PG_GETARG_ARRAYTYPE_P(7), INT4OID, sizeof(int32), true,
-						  TYPALIGN_INT, &slots, &slotnull, &nslots);
-		if (nslots != *nkeys)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("slots must have as many elements as keys"),
-					 errdetail("It has %d, and keys has %d.", nslots, *nkeys)));
-	}
+	slots = get_array(fcinfo, 7, "slots", INT4OID, sizeof(int32), *nkeys);
+	shared = get_array(fcinfo, 8, "shared", BOOLOID, sizeof(bool), *nkeys);
 
 	requests = palloc(*nkeys * sizeof(DlockRequest));
 	for (int i = 0; i < *nkeys; i++)
@@ -436,9 +471,8 @@ dlock_arguments_acquire_all(FunctionCallInfo fcinfo, int *nkeys)
 		key = DatumGetTextPP(keys[i]);
 		dlock_arguments_check_key(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
 		dlock_key_set(&requests[i].key, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
-		if (slots != NULL)
-			set_slots(&requests[i], slotnull[i] ? DLOCK_SHARED :
-					  check_slots(DatumGetInt32(slots[i])));
+		set_slots(&requests[i], slots != NULL ? slots[i] : one,
+				  shared != NULL ? shared[i] : no);
 	}
 	return requests;
 }

@@ -38,6 +38,7 @@ PG_FUNCTION_INFO_V1(dlock_refresh);
 PG_FUNCTION_INFO_V1(dlock_release);
 PG_FUNCTION_INFO_V1(dlock_release_session);
 PG_FUNCTION_INFO_V1(dlock_check);
+PG_FUNCTION_INFO_V1(dlock_holds);
 PG_FUNCTION_INFO_V1(dlock_fence);
 PG_FUNCTION_INFO_V1(dlock_force_release);
 
@@ -131,13 +132,13 @@ dlock_watch(PG_FUNCTION_ARGS)
 	DlockRequest request = {0};
 	bool		is_held = !PG_ARGISNULL(1);
 	int64		version = is_held ? PG_GETARG_INT64(1) : 0;
-	int64		timeout;
+	int64		wait;
 
 	dlock_arguments_require_primary("dlock_watch()");
 
 	dlock_arguments_key(fcinfo, &request);
-	timeout = dlock_arguments_wait(fcinfo, 2, "timeout");
-	if (!dlock_watch_key(&request.key, is_held, &version, timeout))
+	wait = dlock_arguments_wait(fcinfo, 2, "wait");
+	if (!dlock_watch_key(&request.key, is_held, &version, wait))
 	{
 		dlock_lock_require_served(&request.key);
 		PG_RETURN_NULL();
@@ -157,6 +158,9 @@ dlock_refresh(PG_FUNCTION_ARGS)
 	request.terms.ttl = dlock_arguments_ttl(fcinfo, 2);
 	dlock_arguments_claim(fcinfo, 1, 3, &request);
 	request.terms.value = dlock_arguments_text(fcinfo, 4, "value", DLOCK_MAX_VALUE);
+	request.new_at_least = PG_NARGS() > 5 && !PG_ARGISNULL(5);
+	if (request.new_at_least)
+		request.terms.at_least = dlock_arguments_span(fcinfo, 5, "at_least");
 	if (request.terms.ttl != 0)
 		dlock_policy_check_request(request.key.data, request.key.len, request.terms.role,
 								   request.terms.ttl, DLOCK_NO_PRIORITY);
@@ -190,7 +194,7 @@ answer_text(DlockAnswer answer)
 }
 
 /* What the lock is to a version or owner, after the operation. */
-static inline Datum
+static inline DlockAnswer
 answer_claim(FunctionCallInfo fcinfo, DlockOp op)
 {
 	DlockRequest request = {.op = op};
@@ -202,14 +206,14 @@ answer_claim(FunctionCallInfo fcinfo, DlockOp op)
 	dlock_lock_execute(&request, &result);
 	if (result.answer == DLOCK_IS_NOT_HELD)
 		dlock_lock_require_served(&request.key);
-	return answer_text(result.answer);
+	return result.answer;
 }
 
 Datum
 dlock_release(PG_FUNCTION_ARGS)
 {
 	dlock_arguments_prevent_read_only("dlock_release()");
-	return answer_claim(fcinfo, DLOCK_RELEASE);
+	return answer_text(answer_claim(fcinfo, DLOCK_RELEASE));
 }
 
 Datum
@@ -224,7 +228,18 @@ Datum
 dlock_check(PG_FUNCTION_ARGS)
 {
 	dlock_arguments_require_primary("dlock_check()");
-	return answer_claim(fcinfo, DLOCK_CHECK);
+	return answer_text(answer_claim(fcinfo, DLOCK_CHECK));
+}
+
+/* The same question, for a caller that only wants to know whether to go on. */
+Datum
+dlock_holds(PG_FUNCTION_ARGS)
+{
+	DlockAnswer answer;
+
+	dlock_arguments_require_primary("dlock_holds()");
+	answer = answer_claim(fcinfo, DLOCK_CHECK);
+	PG_RETURN_BOOL(answer == DLOCK_IS_HELD || answer == DLOCK_IS_PREEMPTING);
 }
 
 Datum
@@ -237,7 +252,7 @@ dlock_fence(PG_FUNCTION_ARGS)
 	dlock_arguments_key(fcinfo, &request);
 	if (PG_ARGISNULL(1))
 		dlock_arguments_null("version");
-	dlock_fence_require(&request.key, PG_GETARG_INT64(1), GetUserId(), false);
+	dlock_fence_require(&request.key, PG_GETARG_INT64(1), GetUserId(), false, NULL);
 	PG_RETURN_VOID();
 }
 

@@ -514,6 +514,20 @@ dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change)
 	return true;
 }
 
+/*
+ * A grant must not end before its key may be free.  Called for the arguments of an
+ * acquire, and here for a refresh, whose TTL may be that of the grant.
+ */
+void
+dlock_grant_check_at_least(int64 at_least, int64 ttl)
+{
+	if (at_least > ttl)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("at_least must not be longer than ttl"),
+				 errhint("Use a longer TTL.")));
+}
+
 /* Renew a grant: a repeated acquire replaces it, a refresh extends it. */
 void
 dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int change)
@@ -524,6 +538,8 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 	int64		from = request->stamp != 0 ? request->stamp : now;
 	DlockGrant	grant;
 
+	if (request->new_at_least)
+		dlock_grant_check_at_least(request->terms.at_least, ttl);
 	try->result->renewed = true;
 	if (request->stamp == 0)
 		dlock_xact_count(DLOCK_STAT_RENEWALS);
@@ -537,10 +553,11 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 		return;
 	}
 
-	dlock_write_renewal(&try->store, &try->request->key, row, request->terms.value, ttl, from);
+	dlock_write_renewal(&try->store, &try->request->key, row, request->terms.value, ttl,
+						request->new_at_least ? now + request->terms.at_least : 0, from);
 	try->result->expires = from + ttl;
 	dlock_xact_want_reaper(from + ttl);
 	dlock_xact_end_change(change, false, request->terms.value != NULL, from + ttl);
-	try->wrote = ttl > old_ttl || request->terms.value != NULL ?
+	try->wrote = ttl > old_ttl || request->terms.value != NULL || request->new_at_least ?
 		DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
 }

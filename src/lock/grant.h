@@ -40,6 +40,7 @@ dlock_grant_decide(const DlockTry *try, int64 now)
 							  try->turn, now);
 }
 
+extern void dlock_grant_check_at_least(int64 at_least, int64 ttl);
 extern bool dlock_grant_pending_ended(const DlockRow *row);
 extern bool dlock_grant_add_head(DlockTry *try, DlockVerdict verdict);
 extern bool dlock_grant_head(DlockTry *try, DlockVerdict verdict);

@@ -74,7 +74,9 @@ dlock_wait_report_user_of_row(HeapTuple tuple)
  * What keeps a request waiting, for the deadlock check: the process that is
  * using a row or whose session the grant ends with, or else the owner of the
  * lease.  A row that a granter has written itself belongs to the owner for whom it
- * has granted it.
+ * has granted it.  A request that wants a grant anew knows nobody for the lease of its
+ * own owner: those that use this name are not one holder, so it would seem to wait for
+ * itself.
  */
 static void
 find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
@@ -98,8 +100,8 @@ find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
 			pid = dlock_wait_report_user_of_xid(row->pending);
 		else if (state->held)
 			pid = state->pid;
-		report->blockers[report->nblockers++] =
-			pid != 0 || !state->held ? (DlockBlocker) pid :
+		report->blockers[report->nblockers++] = pid != 0 || !state->held ||
+			dlock_terms_same_owner(&state->terms, &request->terms) ? (DlockBlocker) pid :
 			dlock_queue_owner_name(state->terms.role, state->terms.owner);
 	}
 }

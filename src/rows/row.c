@@ -46,7 +46,7 @@ typedef struct FormDlock
 	int64		slot;			/* DLOCK_HEAD: the exclusive grant */
 	int64		ttl;			/* of a row that is not held: it cools so long */
 	int64		cleanup;
-	int32		at_least;		/* ms */
+	int64		at_least;		/* since acquired_at */
 	int32		delay;			/* ms */
 	Oid			role;
 	int32		priority;
@@ -86,7 +86,7 @@ enum
 };
 
 static const Oid types[Natts_dlock] = {
-	INT8OID, INT8OID, INT8OID, INT8OID, INT4OID, INT4OID, REGROLEOID, INT4OID,
+	INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT4OID, REGROLEOID, INT4OID,
 	INT4OID, BOOLOID, BOOLOID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID,
 	TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID
 };
@@ -322,6 +322,19 @@ read_owner(HeapTuple tuple, DlockShortText *buffer)
 	return buffer->data;
 }
 
+/*
+ * How long the key is busy at the least, since the grant was acquired.  A grant of
+ * another run is as old as this run (dlock_row_acquired_at()).  What was over of
+ * that time when the row was written does not begin again.
+ */
+static int64
+read_at_least(const FormDlock *form)
+{
+	if (form->run == dlock_clock_run())
+		return form->at_least;
+	return Max(form->acquired_at + form->at_least - form->refreshed_at, 0);
+}
+
 /* The terms of the grant, but for its texts. */
 static inline void
 read_terms(const FormDlock *form, DlockTerms *terms)
@@ -330,7 +343,7 @@ read_terms(const FormDlock *form, DlockTerms *terms)
 	terms->capacity = form->slots;
 	terms->ttl = form->ttl;
 	terms->cleanup = form->cleanup;
-	terms->at_least = form->at_least * INT64CONST(1000);
+	terms->at_least = read_at_least(form);
 	terms->delay = form->delay * INT64CONST(1000);
 	terms->priority = form->priority;
 	terms->lazy = form->lazy;
@@ -518,7 +531,7 @@ form_tuple(Relation heap, const FormDlock *form, const DlockKey *key,
 	return tuple;
 }
 
-/* Both fit: they are limited by dlock.max_ttl. */
+/* It fits: a delay is limited by dlock.max_ttl. */
 static int32
 to_ms(int64 us)
 {
@@ -535,7 +548,7 @@ dlock_row_form(Relation heap, const DlockKey *key, int64 slot,
 	form.slot = slot;
 	form.ttl = grant->terms.ttl;
 	form.cleanup = grant->terms.cleanup;
-	form.at_least = to_ms(grant->terms.at_least);
+	form.at_least = grant->terms.at_least;
 	form.delay = to_ms(grant->terms.delay);
 	form.role = grant->terms.role;
 	form.priority = grant->terms.priority;
@@ -589,10 +602,13 @@ dlock_row_form_freed(Relation heap, const DlockKey *key, HeapTuple tuple,
 	return dlock_row_form_free(heap, key, form->slot, &was, now, cools_until);
 }
 
-/* The same grant for another TTL, and with another value if one is given. */
+/*
+ * The same grant for another TTL, and with another value if one is given.  If
+ * busy_until is not 0, the key stays busy until then, at the least.
+ */
 HeapTuple
 dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
-					   const char *value, int64 ttl, int64 now)
+					   const char *value, int64 ttl, int64 busy_until, int64 now)
 {
 	HeapTuple	renewed;
 	FormDlock  *form;
@@ -609,9 +625,6 @@ dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
 		FORM(renewed)->run = FORM(tuple)->run;
 	}
 	form = FORM(renewed);
-	form->ttl = ttl;
-	form->refreshed_at = now;
-	form->expires_at = now + ttl;
 
 	/*
 	 * This run does not know the sessions of another, and does not compare
@@ -620,8 +633,14 @@ dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
 	if (form->run != dlock_clock_run())
 	{
 		form->pid = 0;
+		form->at_least = read_at_least(FORM(tuple));
 		form->acquired_at = dlock_row_acquired_at(tuple);
 	}
+	if (busy_until != 0)
+		form->at_least = busy_until - form->acquired_at;
+	form->ttl = ttl;
+	form->refreshed_at = now;
+	form->expires_at = now + ttl;
 	form->run = dlock_clock_run();
 	return renewed;
 }

@@ -62,7 +62,7 @@ extern HeapTuple dlock_row_form_freed(Relation heap, const DlockKey *key,
 									  int64 cools_until);
 extern HeapTuple dlock_row_form_renewed(Relation heap, const DlockKey *key,
 										HeapTuple tuple, const char *value,
-										int64 ttl, int64 now);
+										int64 ttl, int64 busy_until, int64 now);
 extern void dlock_row_stamp(HeapTuple tuple, int64 slot, const DlockGrant *grant);
 
 #endif							/* DLOCK_ROWS_ROW_H */

@@ -164,6 +164,13 @@ is_own(const DlockState *row, const DlockRequest *request)
 	return row->held && dlock_terms_same_owner(&row->terms, &request->terms);
 }
 
+/* ... which the request gets again, rather than another one? */
+static bool
+is_to_get(const DlockState *row, const DlockRequest *request)
+{
+	return is_own(row, request) && !request->terms.anew;
+}
+
 /* Is this the place that the request would take? */
 static bool
 is_its_place(const DlockState *row, const DlockRequest *request)
@@ -204,28 +211,31 @@ dlock_rules_blocks(const DlockState *row, const DlockRequest *request, int64 now
 	if (row->slot != DLOCK_HEAD && request->terms.capacity == DLOCK_SHARED &&
 		!is_its_place(row, request))
 		return false;
-	return obstacle_of(row, now) >= DLOCK_HOLDS && !is_own(row, request);
+	return obstacle_of(row, now) >= DLOCK_HOLDS && !is_to_get(row, request);
 }
 
-/* How many of the rows that block the request have to end. */
+/*
+ * How many of the rows that block the request have to end: of the places of others
+ * as many as leave room, and all else.
+ */
 int
 dlock_rules_must_end(const DlockState *rows, int nrows,
 					 const DlockRequest *request, int64 now)
 {
-	int			heads = 0;
+	int			all = 0;
 	int			places = 0;
 
 	for (int i = 0; i < nrows; i++)
 		if (dlock_rules_blocks(&rows[i], request, now))
 		{
-			if (rows[i].slot == DLOCK_HEAD)
-				heads++;
+			if (rows[i].slot == DLOCK_HEAD || is_own(&rows[i], request))
+				all++;
 			else
 				places++;
 		}
 	if (request->terms.capacity > DLOCK_EXCLUSIVE)
 		places = Max(places - request->terms.capacity + 1, 0);
-	return heads + places;
+	return all + places;
 }
 
 /* What has to end before the request can be granted. */
@@ -416,9 +426,10 @@ acquire_again(const DlockState *rows, int own, const DlockRequest *request)
 }
 
 /*
- * An acquire.  An owner that has the key gets it again.  If another request comes
- * first, the answer is "busy", except for an upgrade: everybody else waits for the
- * place that its owner has.
+ * An acquire.  An owner that has the key gets it again, or with "anew" waits until
+ * it does not have it any more; a request never preempts its own owner.  If another
+ * request comes first, the answer is "busy", except for an upgrade: everybody else
+ * waits for the place that its owner has.
  */
 static DlockVerdict
 acquire(DlockState *rows, int nrows, const DlockRequest *request,
@@ -437,10 +448,11 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 
 		rows[i].obstacle = obstacle_of(&rows[i], now);
 		rows[i].yields = rows[i].ends = false;
-		if (is_ours && !rows[i].unsettled && dlock_rules_is_held(&rows[i], now))
+		if (is_to_get(&rows[i], request) && !rows[i].unsettled &&
+			dlock_rules_is_held(&rows[i], now))
 			own = i;
 
-		/* an answer that is still open, or an owner with the same hash */
+		/* anew, an answer that is still open, or an owner with the same hash */
 		else if ((is_ours || is_its_place(&rows[i], request)) &&
 				 rows[i].obstacle >= DLOCK_HOLDS)
 			return nothing(DLOCK_IS_BUSY, i);

@@ -39,7 +39,8 @@ typedef struct DlockTerms
 	int32		priority;
 	bool		lazy;			/* it outlives its TTL until somebody wants it */
 
-	/* how to wait for it; a row does not keep these */
+	/* how to ask and to wait for it; a row does not keep these */
+	bool		anew;			/* not the grant that the owner has already */
 	bool		force;			/* take it when the holder's time is up */
 	int64		wait;			/* DLOCK_NEVER = without limit */
 } DlockTerms;
@@ -67,8 +68,8 @@ typedef enum DlockOp
  * What is asked.  It does not change while the request is under way.
  *
  * An acquire takes all of the terms.  The other operations take the role, the
- * owner, which may name the grant, and a renewal the TTL (0: the grant's own)
- * and the value.
+ * owner, which may name the grant, and a renewal the TTL (0: the grant's own),
+ * the value and at_least.
  */
 typedef struct DlockRequest
 {
@@ -83,6 +84,8 @@ typedef struct DlockRequest
 								 * session; 0: in any case */
 	bool		is_lost;		/* DLOCK_RELEASE: its session has ended */
 	bool		exclusive_only; /* DLOCK_FENCE: not a place of several */
+
+	bool		new_at_least;	/* DLOCK_REFRESH: at_least counts, from now on */
 
 	/* DLOCK_ACQUIRE: where it comes from */
 	bool		session;		/* the grant ends with our connection */

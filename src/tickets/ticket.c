@@ -60,7 +60,8 @@ has_ended(TransactionId xid)
  * granted, it counts only if that version is still held, which the caller has to
  * find out.  A draft of another backend does not count: it may be rolled back.  Nor
  * does a ticket for a place if the whole key is wanted, or the other way round: that
- * is an upgrade or a downgrade.
+ * is an upgrade or a downgrade.  Nor does a ticket for a grant anew: its requester
+ * shares it with nobody.
  */
 int64
 dlock_ticket_find(const DlockKey *key, const DlockTerms *terms, int64 *version)
@@ -77,7 +78,7 @@ dlock_ticket_find(const DlockKey *key, const DlockTerms *terms, int64 *version)
 		 ticket != NULL && number == 0; ticket = dlock_ticket_memory_next(ticket))
 	{
 		if (!is_same_request(ticket, hash, key, terms->role) ||
-			ticket->state == DLOCK_TICKET_MISSED ||
+			ticket->state == DLOCK_TICKET_MISSED || ticket->entry.terms.anew ||
 			(terms->capacity == DLOCK_EXCLUSIVE) !=
 			(ticket->entry.terms.capacity == DLOCK_EXCLUSIVE) ||
 			(ticket->state == DLOCK_TICKET_DRAFT && ticket->pid != MyProcPid))

@@ -58,8 +58,8 @@ check_shard(const DlockKey *key)
 
 /*
  * A ticket for this request: a new one, which the commit of the transaction puts
- * into the queue, or the one that its owner already has for the key.  Also returns
- * the number of the database, for which a granter is wanted.
+ * into the queue, or the one that its owner already has for the key, unless it is to
+ * be anew.  Also returns the number of the database, for which a granter is wanted.
  */
 static int64
 take_ticket(const DlockRequest *request, int *db)
@@ -79,7 +79,8 @@ take_ticket(const DlockRequest *request, int *db)
 	dlock_acquire_check_policy(request);
 
 	/* once it is there, nothing may fail until the transaction knows of it */
-	ticket = dlock_ticket_find(&request->key, &request->terms, &version);
+	ticket = request->terms.anew ? 0 :
+		dlock_ticket_find(&request->key, &request->terms, &version);
 	if (ticket != 0 && (version == 0 || is_held(request, version)))
 		return ticket;
 	dlock_stats_attach();

@@ -25,7 +25,9 @@ sub enqueue
 {
 	my ($client, $key, $owner, $args) = @_;
 
-	return $client->ask_it("SELECT dlock_enqueue('$key', '$owner'" . ($args ? ", $args" : '') . ')');
+	$args = $args ? ", $args" : '';
+	$args .= ', ttl => NULL' if $args !~ /ttl =>/;
+	return $client->ask_it("SELECT dlock_enqueue('$key', owner => '$owner'$args)");
 }
 
 # What becomes of a ticket: "waiting 1", "granted", "missed", or nothing.

@@ -102,6 +102,7 @@ typedef struct RequestCase
 {
 	int32		slots;
 	bool		has_owner;
+	bool		anew;			/* not the grant that the owner has */
 	bool		force;
 	bool		behind;
 	int64		asked_ago;		/* all holders; 0: not asked yet */
@@ -137,6 +138,7 @@ typedef struct Expected
 #define RULES(X) \
 	X(open_answer, "an owner whose row is in the balance is busy") \
 	X(retry, "an owner that asks again gets the same grant") \
+	X(anew, "an owner that asks for another grant is busy as long as it has one") \
 	X(downgrade, "an owner's exclusive grant becomes a place at once, whoever waits") \
 	X(queue, "no newcomer overtakes the queue") \
 	X(wall, "busy, as long as what is in the way can only be waited for") \
@@ -266,10 +268,10 @@ expect(const Key *key, const RequestCase *request)
 		if (!is_ours(key, request, i) &&
 			!(request->has_owner && key->rows[i].slot == OUR_SLOT))
 			continue;
-		if (key->kinds[i]->is_usable)
+		if (key->kinds[i]->is_usable && !request->anew)
 			own = i;
 		else if (key->kinds[i]->meaning >= HOLDER)
-			return busy(rule_open_answer);
+			return busy(request->anew ? rule_anew : rule_open_answer);
 	}
 
 	if (own >= 0 && (request->slots == DLOCK_EXCLUSIVE) == is_head(key, own))
@@ -359,7 +361,7 @@ show(const Key *key, const RequestCase *request, const Expected *e,
 	 const DlockVerdict *v)
 {
 	printf("# request: slots %d, %s, force %d, behind %d, asked %lld us ago, until %lld\n",
-		   request->slots, request->has_owner ? "with owner" : "without owner",
+		   request->slots, request->anew ? "anew" : request->has_owner ? "with owner" : "without owner",
 		   request->force, request->behind, (long long) request->asked_ago,
 		   (long long) request->until);
 	for (int i = 0; i < key->nrows; i++)
@@ -410,11 +412,16 @@ compare_must_end(const Key *key, const RequestCase *request,
 		e->action == DLOCK_DO_MOVE)
 		return;
 	for (int i = 0; i < key->nrows; i++)
-		if (is_ours(key, request, i) && key->kinds[i]->is_usable)
+		if (is_ours(key, request, i) && key->kinds[i]->is_usable && !request->anew)
 			own = i;
 	in_the_way(key, request, own, way);
 	for (int i = 0; i < key->nrows; i++)
+	{
+		/* whatever room there is, an owner has one place */
+		if (request->anew && is_ours(key, request, i))
+			way[i] = true;
 		expected += way[i] && key->kinds[i]->meaning >= HOLDER;
+	}
 	if (dlock_rules_must_end(key->rows, key->nrows, what, NOW) != expected &&
 		mismatched_ends++ == 0)
 	{
@@ -440,6 +447,7 @@ try_request(Key *key, const RequestCase *request)
 	what.terms.capacity = request->slots;
 	what.terms.priority = PRIORITY;
 	what.terms.force = request->force;
+	what.terms.anew = request->anew;
 	turn.behind = request->behind;
 	turn.until = NOW + request->until;
 	turn.asking.all = request->slots == DLOCK_EXCLUSIVE && request->asked_ago > 0;
@@ -499,9 +507,13 @@ try_key(Key *key)
 		return;
 
 	for (int kind = 0; kind < (int) lengthof(kinds); kind++)
-		for (int n = 0; n < 32; n++)
+		for (int n = 0; n < 64; n++)
 		{
 			RequestCase request;
+
+			/* without an owner, every request is anew */
+			if ((n & 32) != 0 && (n & 1) == 0)
+				continue;
 
 			request.slots = kinds[kind];
 			request.has_owner = (n & 1) != 0;
@@ -509,6 +521,7 @@ try_key(Key *key)
 			request.behind = (n & 4) != 0;
 			request.asked_ago = asked[(n >> 3) & 1];
 			request.until = untils[(n >> 4) & 1];
+			request.anew = (n & 32) != 0;
 			try_request(key, &request);
 		}
 }

@@ -111,8 +111,11 @@ const char	dlock_sql_listen[] = "LISTEN dlock";
 ", ttl => $2" INTERVAL ", owner => $3" TEXT ", value => $4" TEXT ", wait => " wait INTERVAL \
 ", priority => $5" INT4 ", session => $6" BOOL
 
+/* null: any number of readers */
+#define SLOTS(n) "slots => COALESCE(" n ", 1" INT4 "), shared => " n " IS NULL"
+
 #define ACQUIRE_ARGUMENTS(wait) \
-"key => $1" TEXT TERMS(wait) ", slots => $7" INT4 ", cleanup => $8" INTERVAL \
+"key => $1" TEXT TERMS(wait) ", " SLOTS("$7" INT4) ", cleanup => $8" INTERVAL \
 ", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL
 
 const char	dlock_sql_try[] = "SELECT @.dlock_acquire(" ACQUIRE_ARGUMENTS("'0'") ")";
@@ -121,16 +124,16 @@ const char	dlock_sql_wait[] =
 "CALL @.dlock_lock(" ACQUIRE_ARGUMENTS(WAITS("13")) ", version => NULL" INT8 ")";
 
 /*
- * Acquiring all: keys, TTL, owner, value, priority, session, all slots, and the
- * wait, if there is one.  Returns a row for each key, or none if one is busy.
+ * Acquiring all: keys, TTL, owner, value, priority, session, all slots, which are
+ * shared, and the wait, if there is one.  Returns a row for each key, or none if one is busy.
  */
 #define ACQUIRE_ALL(wait) \
 "SELECT u.i, u.v FROM ROWS FROM (pg_catalog.unnest(@.dlock_acquire_all(" \
-"keys => $1" TEXT "[]" TERMS(wait) ", slots => $7" INT4 "[])))" \
+"keys => $1" TEXT "[]" TERMS(wait) ", slots => $7" INT4 "[], shared => $8" BOOL "[])))" \
 " WITH ORDINALITY AS u(v, i)"
 
 const char	dlock_sql_try_all[] = ACQUIRE_ALL("'0'");
-const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("8"));
+const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("9"));
 
 /*
  * One grant: key, version, owner, and for a refresh its TTL.
@@ -194,7 +197,7 @@ const char	dlock_sql_release_all[] = "SELECT " EACH_RELEASED OF_GRANTS;
  */
 const char	dlock_sql_enqueue[] =
 "SELECT @.dlock_enqueue(key => $1" TEXT ", ttl => $2" INTERVAL ", owner => $3" TEXT ", value => $4" TEXT
-", priority => $5" INT4 ", wait => $6" INTERVAL ", slots => $7" INT4 ", cleanup => $8" INTERVAL
+", priority => $5" INT4 ", wait => $6" INTERVAL ", " SLOTS("$7" INT4) ", cleanup => $8" INTERVAL
 ", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL ")";
 
 /*
@@ -285,14 +288,14 @@ const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
 		{DLOCK_TYPE_TEXT, DLOCK_TYPE_INTERVAL, DLOCK_TYPE_TEXT}, 0
 	},
 	[DLOCK_TRIES] = {
-		EACH_TRIED(", value => u.v, priority => u.p, session => u.c, slots => u.s"
+		EACH_TRIED(", value => u.v, priority => u.p, session => u.c, " SLOTS("u.s")
 				   ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d, lazy => u.l")
 		EACH_REQUEST(BOOL, "k, t, o, v, p, c, s, y, f, a, d, l"),
 		{REQUEST_TYPES(DLOCK_TYPE_BOOL)}, 0
 	},
 	[DLOCK_ENQUEUES] = {
 		"u.i, @.dlock_enqueue(key => u.k, ttl => u.t, owner => u.o, value => u.v, priority => u.p"
-		", wait => u.w, slots => u.s, cleanup => u.y, force => u.f, at_least => u.a, delay => u.d"
+		", wait => u.w, " SLOTS("u.s") ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d"
 		", lazy => u.l)" TEXT NO_TEXT NO_TEXT
 		EACH_REQUEST(INTERVAL, "k, t, o, v, p, w, s, y, f, a, d, l"),
 		{REQUEST_TYPES(DLOCK_TYPE_INTERVAL)}, 0
@@ -389,7 +392,7 @@ EPOCH_MS("w.since") ", " EPOCH_MS("w.until") ", "
 
 /* key, version, timeout */
 const char	dlock_sql_watch[] =
-"SELECT @.dlock_watch(key => $1" TEXT ", version => $2" INT8 ", timeout => $3" INTERVAL ")";
+"SELECT @.dlock_watch(key => $1" TEXT ", version => $2" INT8 ", wait => $3" INTERVAL ")";
 
 /* name, status, detail, hint; the first row is the verdict */
 const char	dlock_sql_health[] =

@@ -200,9 +200,12 @@ ask_statement(dlock_op *op)
 			char		number[16];
 
 			snprintf(number, sizeof(number), "%d", (int) dlock_max(op->locks[i]->slots, 1));
-			dlock_params_add_element(op->list, DLOCK_TYPE_INT4,
-									 op->locks[i]->slots == DLOCK_SHARED ? NULL : number);
+			dlock_params_add_element(op->list, DLOCK_TYPE_INT4, number);
 		}
+		dlock_params_add_array(op->list, DLOCK_TYPE_BOOL, (int) op->n);
+		for (size_t i = 0; i < op->n; i++)
+			dlock_params_add_element(op->list, DLOCK_TYPE_BOOL,
+									 op->locks[i]->slots == DLOCK_SHARED ? "t" : "f");
 		if (waits)
 			dlock_params_add_text(op->list, NULL);
 		prepare(op, DLOCK_STAGE_TRY, DLOCK_OTHER, waits ? dlock_sql_wait_all : dlock_sql_try_all, 0);
@@ -212,7 +215,7 @@ ask_statement(dlock_op *op)
 	set_ttl_param(op, 2);
 	if (waits)
 	{
-		op->request.wait_param = op->several ? 8 : 13;
+		op->request.wait_param = op->several ? 9 : 13;
 		op->request.wait_until = op->wait_until;
 	}
 	if (op->options.session)

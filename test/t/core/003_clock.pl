@@ -110,7 +110,7 @@ step('+0');
 }
 $node->safe_psql('postgres', "SELECT dlock_refresh('refreshed', $versions{refreshed})");
 $node->safe_psql('postgres', "SELECT dlock_acquire('again', '10 min', owner => 'me')");
-$node->safe_psql('postgres', "SELECT dlock_acquire('lent', '10 min', owner => 'me', slots => NULL)");
+$node->safe_psql('postgres', "SELECT dlock_acquire('lent', '10 min', owner => 'me', shared => true)");
 foreach my $key (sort keys %versions)
 {
 	is($node->safe_psql('postgres', "SELECT dlock_release('$key', $versions{$key})"),

@@ -373,7 +373,7 @@ $node->safe_psql('postgres', 'CREATE DATABASE origin');
 add_extension_in($node, 'origin');
 $node->safe_psql('origin',
 	"SELECT count(dlock_acquire('k' || i, '1 h')) FROM generate_series(1, 30000) i");
-$node->safe_psql('origin', "SELECT dlock_acquire('shared', '1 h', slots => NULL)");
+$node->safe_psql('origin', "SELECT dlock_acquire('shared', '1 h', shared => true)");
 $node->safe_psql('origin', "DELETE FROM dlock.locks WHERE key LIKE 'k%' AND key NOT LIKE 'k%7'");
 wait_until('no reaper is in the database',
 	sub { $node->psql('postgres', 'CREATE DATABASE copied TEMPLATE origin') == 0 });

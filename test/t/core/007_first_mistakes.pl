@@ -23,7 +23,11 @@ $node->start;
 # No preload
 #
 
-add_extension_in($node, 'postgres');
+my (undef, undef, $warning) = $node->psql('postgres', 'CREATE EXTENSION dlock');
+like(
+	$warning,
+	qr/^[^\n]*WARNING:  dlock must be loaded via "shared_preload_libraries"\nHINT:  Add the line shared_preload_libraries = 'dlock' to postgresql\.conf /m,
+	'no preload: CREATE EXTENSION warns');
 foreach my $call (
 	"SELECT dlock_acquire('k')",
 	"SELECT dlock_refresh('k', 1)",
@@ -45,7 +49,8 @@ $node->safe_psql('postgres', 'DROP EXTENSION dlock');
 ok(1, 'no preload: DROP EXTENSION works');
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'");
 $node->restart;
-add_extension_in($node, 'postgres');
+(undef, undef, $warning) = $node->psql('postgres', 'CREATE EXTENSION dlock');
+is($warning, '', 'with the preload: no warning');
 
 #
 # Not installed in this database

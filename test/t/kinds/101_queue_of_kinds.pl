@@ -23,13 +23,13 @@ my ($a, $b, $c, $d, $e) = map { client($node, $_) } qw(a b c d e);
 my $key = 'k00';
 sub fresh { $key++; return; }
 
-my %slots = (x => 1, r => 'NULL', 2 => 2, 3 => 3, 9 => 9);
+my %kinds = (x => 'slots => 1', r => 'shared => true', map { $_ => "slots => $_" } 2, 3, 9);
 
 sub acquire
 {
 	my ($kind, $args) = @_;
 
-	return "SELECT dlock_acquire('$key', '1h', slots => $slots{$kind}" . ($args ? ", $args" : '') . ')';
+	return "SELECT dlock_acquire('$key', '1h', $kinds{$kind}" . ($args ? ", $args" : '') . ')';
 }
 
 sub take
@@ -236,7 +236,7 @@ ends($a, $v{a});
 # An upgrade whose place expires is a request like all others.
 fresh();
 $yours = take('r');
-$now->ask_it("SELECT dlock_acquire('$key', '3s', 'mine', slots => NULL)");
+$now->ask_it("SELECT dlock_acquire('$key', '3s', 'mine', shared => true)");
 waits($a, 'x');
 waits($b, 'x', "owner => 'mine'");
 until_queue($node, $key, 'b a', 'an upgrade comes first');
@@ -286,8 +286,8 @@ ends($c, $v{c});
 # A writer gets in when the last of the leases is over, and is not kept out by a dead reader that
 # has others beside it.
 fresh();
-my $dead = $now->ask_it("SELECT dlock_acquire('$key', '400ms', slots => NULL)");
-my $alive = $now->ask_it("SELECT dlock_acquire('$key', '400ms', slots => NULL)");
+my $dead = $now->ask_it("SELECT dlock_acquire('$key', '400ms', shared => true)");
+my $alive = $now->ask_it("SELECT dlock_acquire('$key', '400ms', shared => true)");
 for (1 .. 8)
 {
 	isnt($now->ask_it("SELECT dlock_refresh('$key', $alive) FROM pg_sleep(0.1)"), '', 'one refreshes');
@@ -312,7 +312,7 @@ cmp_ok(time - $began, '<', 5, 'and not much later');
 foreach my $kind ('x', '2')
 {
 	fresh();
-	$version = $now->ask_it("SELECT dlock_acquire('$key', '1h', slots => $slots{$kind}, at_least => '600ms')");
+	$version = $now->ask_it("SELECT dlock_acquire('$key', '1h', $kinds{$kind}, at_least => '600ms')");
 	my $other = $kind eq '2' ? take('2') : undef;
 	give($now, $version);
 	waits($a, $kind);
@@ -344,7 +344,7 @@ cmp_ok(time - $began, '<', 5, 'when its TTL is over');
 
 # A fence keeps a place that has expired, and its end wakes the waiter.
 fresh();
-$version = $now->ask_it("SELECT dlock_acquire('$key', '300ms', slots => NULL)");
+$version = $now->ask_it("SELECT dlock_acquire('$key', '300ms', shared => true)");
 $b->ask_it("BEGIN; SELECT dlock_fence('$key', $version)");
 waits($a, 'x');
 $now->ask_it('SELECT pg_sleep(0.4)');
@@ -362,7 +362,7 @@ ends($a, $v{a});
 # way.
 my $script = $node->basedir . '/reader.pgbench';
 append_to_file($script, q{
-SELECT dlock_acquire('busy', '1h', slots => NULL, wait => NULL) AS v \gset
+SELECT dlock_acquire('busy', '1h', shared => true, wait => NULL) AS v \gset
 \sleep 30 ms
 SELECT dlock_release('busy', :v);
 });

@@ -63,7 +63,7 @@ sub knot
 
 my $take = sub { return "SELECT dlock_acquire('\$$_[0]', '1h'" . ($_[1] // '') . ')' };
 my $wait = sub { return $take->($_[0], ", wait => '1h'" . ($_[1] // '')) };
-my $reads = ', slots => NULL';
+my $reads = ', shared => true';
 my $one_of_2 = ', slots => 2';
 
 is(scalar(knot('a reader and a writer', 'ROLLBACK',
@@ -168,8 +168,8 @@ if ($victim == $first)
 
 my $up = "SELECT dlock_acquire('u', '1h', owner => 'OWNER', wait => '1h')";
 my $upgrade = sub { my ($owner) = @_; return $up =~ s/OWNER/$owner/r };
-$first->ask_it("SELECT dlock_acquire('u', '1h', owner => 'o0', slots => NULL)");
-$second->ask_it("SELECT dlock_acquire('u', '1h', owner => 'o1', slots => NULL)");
+$first->ask_it("SELECT dlock_acquire('u', '1h', owner => 'o0', shared => true)");
+$second->ask_it("SELECT dlock_acquire('u', '1h', owner => 'o1', shared => true)");
 $first->start($upgrade->('o0'));
 until_waiting($node, $first, 'u');
 is($second->ask_it($upgrade->('o1')), 'ERROR 40P01', 'a second upgrade fails at once');

@@ -29,12 +29,12 @@ my %most = (exclusive => 0, reader => 0, place => 1);
 
 sub script
 {
-	my ($name, $kind, $key, $slots) = @_;
+	my ($name, $kind, $key, $asks) = @_;
 	my $file = $node->basedir . "/$name.sql";
 
 	append_to_file($file, <<"END");
 SELECT (extract(epoch FROM clock_timestamp()) * 100)::bigint AS hundredth \\gset
-SELECT coalesce(dlock_acquire($key, '10min', slots => $slots), 0) AS v \\gset
+SELECT coalesce(dlock_acquire($key, '10min', $asks), 0) AS v \\gset
 \\if :v > 0
 SELECT 1 / (count(*) <= $most{$kind})::int FROM dlock_get($key) WHERE version IS NOT NULL AND $beside{$kind};
 INSERT INTO granted VALUES ('$kind');
@@ -47,8 +47,8 @@ END
 sub race
 {
 	my ($what, $seconds, $key, @kinds) = @_;
-	my %slots = (exclusive => 1, reader => 'NULL', place => 2);
-	my @files = map { script("$what-$_" =~ s/\W/_/gr, $_, $key, $slots{$_}) } @kinds;
+	my %asks = (exclusive => 'slots => 1', reader => 'shared => true', place => 'slots => 2');
+	my @files = map { script("$what-$_" =~ s/\W/_/gr, $_, $key, $asks{$_}) } @kinds;
 
 	my $kinds = 0;
 	my $give_up = time + 2 * $PostgreSQL::Test::Utils::timeout_default;
@@ -90,8 +90,8 @@ $node->restart;
 # Takes a grant and waits until it has expired or lapsed.
 sub outlived
 {
-	my ($key, $slots, $more) = @_;
-	my $version = $node->safe_psql('postgres', "SELECT dlock_acquire('$key', '50ms', '$key', slots => $slots $more)");
+	my ($key, $asks, $more) = @_;
+	my $version = $node->safe_psql('postgres', "SELECT dlock_acquire('$key', '50ms', '$key', $asks $more)");
 
 	$node->poll_query_until('postgres', "SELECT now() > expires_at FROM dlock.locks WHERE key = '$key' AND version = $version")
 	  or die 'it does not expire';
@@ -110,21 +110,21 @@ sub is_ended
 
 my %outlived;
 my @followed = (
-	[ 'writer, reader', '1', 'NULL', '' ],
-	[ 'reader, writer', 'NULL', '1', '' ],
-	[ 'lapsed writer, reader', '1', 'NULL', ', lazy => true' ],
-	[ 'lapsed reader, writer', 'NULL', '1', ', lazy => true' ],
-	[ 'place, writer', '3', '1', '' ]);
+	[ 'writer, reader', 'slots => 1', 'shared => true', '' ],
+	[ 'reader, writer', 'shared => true', 'slots => 1', '' ],
+	[ 'lapsed writer, reader', 'slots => 1', 'shared => true', ', lazy => true' ],
+	[ 'lapsed reader, writer', 'shared => true', 'slots => 1', ', lazy => true' ],
+	[ 'place, writer', 'slots => 3', 'slots => 1', '' ]);
 
 foreach my $case (@followed)
 {
 	my ($key, $first, $second, $more) = @$case;
 
 	$outlived{$key} = outlived($key, $first, $more);
-	isnt($node->safe_psql('postgres', "SELECT dlock_acquire('$key', '1h', slots => $second)"), '', "$key: the second is granted");
+	isnt($node->safe_psql('postgres', "SELECT dlock_acquire('$key', '1h', $second)"), '', "$key: the second is granted");
 	is_ended($key, $outlived{$key});
 }
-$outlived{places} = outlived('places', 2, '');
+$outlived{places} = outlived('places', 'slots => 2', '');
 isnt($node->safe_psql('postgres', "SELECT dlock_acquire('places', '1h', slots => 2)"), '', 'places: beside one that has expired')
   foreach 1 .. 2;
 is_ended('places', $outlived{places});

@@ -30,13 +30,13 @@ sub fresh { $key++; return; }
 sub hold
 {
 	my (%params) = @_;
-	my $slots = $params{slots} // 'NULL';
+	my $kind = $params{slots} ? "slots => $params{slots}" : 'shared => true';
 	my $priority = $params{priority} // 0;
 	my $cleanup = $params{cleanup} // '1h';
 	my $owner = $params{owner} ? ", owner => '$params{owner}'" : '';
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $version = $now->ask_it(
-		"SELECT dlock_acquire('$key', '2h', slots => $slots, priority => $priority, cleanup => '$cleanup'$owner)");
+		"SELECT dlock_acquire('$key', '2h', $kind, priority => $priority, cleanup => '$cleanup'$owner)");
 
 	like($version, qr/^\d+$/, 'held');
 	return $version;
@@ -143,7 +143,7 @@ $two->ask_it("BEGIN; SELECT dlock_fence('$key', $v[1])");
 asks($one, "priority => 1, wait => '1h', force => true");
 $now->ask_it('SELECT pg_sleep(0.4)');
 until_queue($node, $key, 'a', 'a fence keeps the key');
-my $readers = $three->ask_it("SELECT dlock_acquire('$key', '1h', slots => NULL, priority => 1)");
+my $readers = $three->ask_it("SELECT dlock_acquire('$key', '1h', shared => true, priority => 1)");
 is($readers, '', 'an equal reader waits behind it');
 $two->ask_it('COMMIT');
 $taken = $one->answer;
@@ -156,7 +156,7 @@ fresh();
 $two->ask_it("BEGIN; SELECT dlock_fence('$key', $v[0])");
 is($one->ask_it('BEGIN; ' . acquire('priority => 1')), '', 'a try is busy');
 is($one->ask_it('SELECT pg_current_xact_id_if_assigned()'), '', 'it has written nothing');
-like($three->ask_it("SELECT dlock_acquire('$key', '1h', slots => NULL)"), qr/^\d+$/, 'and keeps no reader out');
+like($three->ask_it("SELECT dlock_acquire('$key', '1h', shared => true)"), qr/^\d+$/, 'and keeps no reader out');
 $one->ask_it('COMMIT');
 $two->ask_it('COMMIT');
 $now->ask_it("SELECT dlock_force_release('$key', 'next')");
@@ -192,7 +192,7 @@ give($taken);
 # A reader that wants the key of a lower writer asks it.
 fresh();
 @v = (hold(slots => 1));
-asks($one, "slots => NULL, priority => 1, wait => '1h'");
+asks($one, "shared => true, priority => 1, wait => '1h'");
 until_heard('preempt', @v);
 give(@v);
 $taken = $one->answer;
@@ -266,13 +266,13 @@ give($taken);
 # A place with a delay cools when its session goes, and keeps the others out for that long.
 fresh();
 $holder = client($node, 'holder');
-$holder->ask_it("SELECT dlock_acquire('$key', '1h', slots => NULL, session => true, delay => '1h')");
-$holder->ask_it("SELECT dlock_acquire('$key', '1h', slots => NULL, session => true)");
+$holder->ask_it("SELECT dlock_acquire('$key', '1h', shared => true, session => true, delay => '1h')");
+$holder->ask_it("SELECT dlock_acquire('$key', '1h', shared => true, session => true)");
 $holder->leave;
 until_gone($node, $holder->{pid});
 until_sql($node, "SELECT string_agg(state, ' ') FROM dlock_locks WHERE key = '$key'", 'cooling', 'one cools, the other is gone');
 is($one->ask_it(acquire('priority => 9')), '', 'it keeps a writer out');
-like($one->ask_it(acquire('slots => NULL')), qr/^\d+$/, 'but no reader');
+like($one->ask_it(acquire('shared => true')), qr/^\d+$/, 'but no reader');
 $now->ask_it("SELECT dlock_force_release('$key', 'done')");
 like($one->ask_it(acquire('priority => 9')), qr/^\d+$/, 'until it is ended');
 

@@ -22,7 +22,7 @@ sub take
 {
 	my ($client, $key, $slots, $owner) = @_;
 
-	return $client->ask_it("SELECT dlock_acquire('$key', '1h', " . (defined $owner ? "'$owner'" : 'NULL') . ", slots => $slots)");
+	return $client->ask_it("SELECT dlock_acquire('$key', '1h', " . (defined $owner ? "'$owner'" : 'NULL') . ($slots eq 'any' ? ', shared => true)' : ", slots => $slots)"));
 }
 
 # How many entries of the index it finds.  A request looks for the place of its owner; a new owner
@@ -199,8 +199,8 @@ sub settle
 sub acquire
 {
 	my ($session) = @_;
-	my $slots = (4, 5, 5, 5, 6, 'NULL')[ int rand 6 ];
-	my $expected = $slots eq 'NULL' || taken($session) < $slots;
+	my $slots = (4, 5, 5, 5, 6, 'any')[ int rand 6 ];
+	my $expected = $slots eq 'any' || taken($session) < $slots;
 	my $version = take($session->{client}, 'several', $slots, rand() < 0.5 ? 'o' . ++$owners : undef);
 
 	$version ne '' ? $granted++ : $refused++;
@@ -320,7 +320,7 @@ SELECT dlock_release('fast' || :k, owner => 'again' || :client_id);
 SELECT dlock_acquire('fast' || :k, '30ms', 'again' || :client_id, slots => :n);
 COMMIT;
 \elif :dice = 5
-SELECT dlock_acquire('fast' || :k, '30ms', slots => NULL);
+SELECT dlock_acquire('fast' || :k, '30ms', shared => true);
 \else
 SELECT coalesce(dlock_acquire('fast' || :k, '50ms', 'judged' || :client_id, slots => :n), 0) AS v \gset
 \if :v > 0

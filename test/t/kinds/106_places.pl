@@ -26,23 +26,23 @@ my %version;
 
 foreach my $owner (qw(a b))
 {
-	$version{"shared $owner"} = $one->ask_it("SELECT dlock_acquire('shared', '1h', '$owner', slots => NULL)");
+	$version{"shared $owner"} = $one->ask_it("SELECT dlock_acquire('shared', '1h', '$owner', shared => true)");
 	$version{"places $owner"} = $one->ask_it("SELECT dlock_acquire('places', '1h', '$owner', slots => 2)");
 }
-my $cools = $one->ask_it("SELECT dlock_acquire('cools', '1h', 'a', slots => NULL, at_least => '1h')");
+my $cools = $one->ask_it("SELECT dlock_acquire('cools', '1h', 'a', shared => true, at_least => '1h')");
 $one->ask_it("SELECT dlock_release('cools', $cools)");
-$version{'alone a'} = $one->ask_it("SELECT dlock_acquire('alone', '1h', 'a', slots => NULL)");
+$version{'alone a'} = $one->ask_it("SELECT dlock_acquire('alone', '1h', 'a', shared => true)");
 $_->leave foreach $one, $two;
 $node->restart;
 ($one, $two) = map { client($node, $_) } qw(one two);
 
 $two->start("SELECT dlock_acquire('shared', '1h', 'writer', wait => '1h')");
 until_waiting($node, $two, 'shared');
-is($one->ask_it("SELECT dlock_acquire('shared', '1h', 'c', slots => NULL)"), '', 'a reader stands behind the writer');
-is($one->ask_it("SELECT dlock_acquire('shared', '1h', 'a', slots => NULL)"), $version{'shared a'}, 'but not one that has its place');
+is($one->ask_it("SELECT dlock_acquire('shared', '1h', 'c', shared => true)"), '', 'a reader stands behind the writer');
+is($one->ask_it("SELECT dlock_acquire('shared', '1h', 'a', shared => true)"), $version{'shared a'}, 'but not one that has its place');
 is($one->ask_it("SELECT dlock_acquire('places', '1h', 'c', slots => 2)"), '', 'no place is left');
 is($one->ask_it("SELECT dlock_acquire('places', '1h', 'b', slots => 2)"), $version{'places b'}, 'but an owner has its own');
-is($one->ask_it("SELECT dlock_acquire('alone', '1h', 'a', slots => NULL)"), $version{'alone a'}, 'a free key gives no second place');
+is($one->ask_it("SELECT dlock_acquire('alone', '1h', 'a', shared => true)"), $version{'alone a'}, 'a free key gives no second place');
 is($node->safe_psql('postgres', q{SELECT key, count(*) FROM dlock.locks WHERE slot > 0 GROUP BY key ORDER BY key}),
 	"alone|1\ncools|1\nplaces|2\nshared|2", 'an owner has one row');
 $one->ask_it("SELECT dlock_release('shared', owner => '$_')") foreach qw(a b);
@@ -69,7 +69,7 @@ sub some_step
 
 	return $dice < 0.45 ? "SELECT dlock_acquire('$key', '1h', '" . any_owner() . "', slots => $slots)" :
 	  $dice < 0.85 ? "SELECT dlock_release('$key', owner => '" . any_owner() . "')" :
-	  $dice < 0.95 ? "SELECT dlock_acquire('$key', '1h', slots => NULL)" :
+	  $dice < 0.95 ? "SELECT dlock_acquire('$key', '1h', shared => true)" :
 	  "SELECT dlock_release('$key', version) FROM (SELECT version FROM dlock_locks WHERE key = '$key' AND owner IS NULL) AS v";
 }
 
@@ -120,12 +120,12 @@ isnt($two->ask_it("SELECT dlock_acquire('back', '1h', 'p', slots => 3)"), '', 'b
 foreach my $i (1 .. 40)
 {
 	my $by = $i % 2 ? $one : $two;
-	my $shared = $by->ask_it("SELECT dlock_acquire('head', '1h', 'r', slots => " . ($i % 3 ? 'NULL' : 4) . ')');
+	my $shared = $by->ask_it("SELECT dlock_acquire('head', '1h', 'r', " . ($i % 3 ? 'shared => true' : 'slots => 4') . ')');
 
 	$wrong++ if $shared eq '' || $two->ask_it("SELECT dlock_acquire('head', '1h', 'w')") ne '';
 	$by->ask_it("SELECT dlock_release('head', $shared)");
 	my $alone = $two->ask_it("SELECT dlock_acquire('head', '1h', 'w')");
-	$wrong++ if $alone eq '' || $one->ask_it("SELECT dlock_acquire('head', '1h', 'r', slots => NULL)") ne '';
+	$wrong++ if $alone eq '' || $one->ask_it("SELECT dlock_acquire('head', '1h', 'r', shared => true)") ne '';
 	$two->ask_it("SELECT dlock_release('head', $alone)");
 	$one->ask_it('BEGIN; SELECT ' . "dlock_acquire('head', '1h', 'w'); ROLLBACK") if $i % 4 == 0;
 	$node->safe_psql('postgres', "DELETE FROM dlock.locks WHERE key = 'head'") if $i % 5 == 0;
@@ -146,18 +146,18 @@ until_sql(
 	"SELECT after - before FROM (SELECT $scans AS before, dlock_acquire('mark') AS v, $scans AS after) AS s, dlock_release('mark', v)",
 	0, 'the key is not marked');
 
-is($one->ask_it("BEGIN; SELECT dlock_acquire('cools', '1h', 'a', slots => NULL)"), '', 'a place that was there before cools');
+is($one->ask_it("BEGIN; SELECT dlock_acquire('cools', '1h', 'a', shared => true)"), '', 'a place that was there before cools');
 is($one->ask_it('SELECT pg_current_xact_id_if_assigned()'), '', 'and the failed try has written nothing');
 $one->ask_it('COMMIT');
 
 my $blocker = client($node, 'blocker');
 
 $blocker->ask_it('BEGIN; ALTER SEQUENCE dlock.versions INCREMENT BY 1');
-foreach my $case ([ $one, 1 ], [ $two, 'NULL' ])
+foreach my $case ([ $one, 'slots => 1' ], [ $two, 'shared => true' ])
 {
 	my ($client, $kind) = @$case;
 
-	$client->start("SELECT dlock_acquire('mark', '1h', slots => $kind)");
+	$client->start("SELECT dlock_acquire('mark', '1h', $kind)");
 	wait_until('it is about to draw a version', sub { return waits_for($node, $client->pid) eq 'Lock relation' });
 }
 $blocker->ask_it('ROLLBACK');
@@ -181,7 +181,7 @@ is($two->ask_it("SELECT dlock_acquire('dump', '1h', 'c', slots => 2)"), '', 'wit
 # leaves nothing behind that the next transaction could stumble over.
 #
 
-is($one->ask_it("SELECT count(dlock_acquire('crowd', '1h', 'o' || g, slots => NULL)) FROM generate_series(1, 9000) AS g"), 9000, 'many places');
+is($one->ask_it("SELECT count(dlock_acquire('crowd', '1h', 'o' || g, shared => true)) FROM generate_series(1, 9000) AS g"), 9000, 'many places');
 isnt($one->ask_it("SELECT dlock_acquire('busy', '1h')"), '', 'another key');
 foreach my $ms (8, 12, 16, 20, 24)
 {
@@ -192,7 +192,7 @@ foreach my $ms (8, 12, 16, 20, 24)
 	$one->ask_it('ROLLBACK TO before');
 	$one->ask_it("SELECT dlock_acquire('busy', '1h')");
 	$one->ask_it('COMMIT');
-	is($one->ask_it("SELECT count(dlock_acquire('more', '1h', 'm$ms' || g, slots => NULL)) FROM generate_series(1, 9000) AS g"), 9000, 'and the next');
+	is($one->ask_it("SELECT count(dlock_acquire('more', '1h', 'm$ms' || g, shared => true)) FROM generate_series(1, 9000) AS g"), 9000, 'and the next');
 }
 
 #
@@ -239,7 +239,7 @@ is(is_marked(), '', 'until it is released');
 # After a start it is not known which keys have places.  Without a reaper it never is.
 #
 
-is($one->ask_it("SELECT dlock_acquire('left', '1h', slots => NULL) IS NOT NULL"), 't', 'a reader');
+is($one->ask_it("SELECT dlock_acquire('left', '1h', shared => true) IS NOT NULL"), 't', 'a reader');
 $_->leave foreach $one, $two, $blocker;
 DlockWait::close_monitors();
 $node->append_conf('postgresql.conf', "max_worker_processes = 1\nmax_logical_replication_workers = 0");

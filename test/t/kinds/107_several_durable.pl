@@ -22,7 +22,7 @@ sub prepare
 	my %v;
 
 	# readers, some with an owner; a semaphore that is full; one with two of three
-	$v{readers} = [ map { $sql->("SELECT dlock_acquire('readers', '30 min', slots => NULL" . ($_ % 2 ? ", owner => 'o$_'" : '') . ')') } 1 .. 4 ];
+	$v{readers} = [ map { $sql->("SELECT dlock_acquire('readers', '30 min', shared => true" . ($_ % 2 ? ", owner => 'o$_'" : '') . ')') } 1 .. 4 ];
 	$v{full} = [ map { $sql->("SELECT dlock_acquire('full', '30 min', slots => 2)") } 1, 2 ];
 	$v{room} = [ map { $sql->("SELECT dlock_acquire('room', '30 min', slots => 3, owner => 'o$_')") } 1, 2 ];
 	$v{writer} = [ $sql->("SELECT dlock_acquire('writer', '30 min')") ];
@@ -30,10 +30,10 @@ sub prepare
 	$sql->("SELECT dlock_release('gone', dlock_acquire('gone', '30 min', slots => 2))");
 
 	# an upgrade, and a downgrade
-	$sql->("SELECT dlock_acquire('up', '30 min', 'o', slots => NULL)");
+	$sql->("SELECT dlock_acquire('up', '30 min', 'o', shared => true)");
 	$v{up} = [ $sql->("SELECT dlock_acquire('up', '30 min', 'o')") ];
 	$v{down} = [ $sql->("SELECT dlock_acquire('down', '30 min', 'o')") ];
-	$sql->("SELECT dlock_acquire('down', '30 min', 'o', slots => NULL)");
+	$sql->("SELECT dlock_acquire('down', '30 min', 'o', shared => true)");
 
 	# released early, expired with a delay, and a place of each kind
 	$v{least} = $sql->("SELECT dlock_acquire('least', '1h', at_least => '30 min')");
@@ -48,27 +48,27 @@ sub prepare
 	# lapsed, and lapsed and taken by another one
 	$v{lazy} = $sql->("SELECT dlock_acquire('lazy', '1ms', lazy => true)");
 	$v{lazy_lost} = $sql->("SELECT dlock_acquire('lazy_lost', '1ms', lazy => true)");
-	$v{lazy_lost_place} = $sql->("SELECT dlock_acquire('lazy_lost_place', '1ms', slots => NULL, lazy => true)");
+	$v{lazy_lost_place} = $sql->("SELECT dlock_acquire('lazy_lost_place', '1ms', shared => true, lazy => true)");
 
 	# Expired, and followed by a grant of another kind.  A restart gives every grant one TTL from
 	# then, but these have lost the key before.
 	my @expired = (
 		$sql->("SELECT dlock_acquire('head_then_reader', '300ms')"),
-		$sql->("SELECT dlock_acquire('reader_then_head', '300ms', slots => NULL)"),
-		$sql->("SELECT dlock_acquire('reader_then_two', '300ms', slots => NULL)"),
+		$sql->("SELECT dlock_acquire('reader_then_head', '300ms', shared => true)"),
+		$sql->("SELECT dlock_acquire('reader_then_two', '300ms', shared => true)"),
 		(map { $sql->("SELECT dlock_acquire('three_then_two', '300ms', slots => 3)") } 1 .. 3),
 		$sql->("SELECT dlock_acquire('head_then_released', '300ms')"),
-		$sql->("SELECT dlock_acquire('reader_then_released', '300ms', slots => NULL)"));
+		$sql->("SELECT dlock_acquire('reader_then_released', '300ms', shared => true)"));
 	$sql->('SELECT pg_sleep(0.4)');
 	$v{new} = {
-		head_then_reader => [ $sql->("SELECT dlock_acquire('head_then_reader', '30 min', slots => NULL)") ],
+		head_then_reader => [ $sql->("SELECT dlock_acquire('head_then_reader', '30 min', shared => true)") ],
 		reader_then_head => [ $sql->("SELECT dlock_acquire('reader_then_head', '30 min')") ],
 		reader_then_two => [ map { $sql->("SELECT dlock_acquire('reader_then_two', '30 min', slots => 2)") } 1, 2 ],
 		three_then_two => [ map { $sql->("SELECT dlock_acquire('three_then_two', '30 min', slots => 2)") } 1, 2 ],
-		lazy_lost => [ $sql->("SELECT dlock_acquire('lazy_lost', '30 min', slots => NULL)") ],
+		lazy_lost => [ $sql->("SELECT dlock_acquire('lazy_lost', '30 min', shared => true)") ],
 		lazy_lost_place => [ $sql->("SELECT dlock_acquire('lazy_lost_place', '30 min')") ]
 	};
-	$sql->("SELECT dlock_release('head_then_released', dlock_acquire('head_then_released', '30 min', slots => NULL))");
+	$sql->("SELECT dlock_release('head_then_released', dlock_acquire('head_then_released', '30 min', shared => true))");
 	$sql->("SELECT dlock_release('reader_then_released', dlock_acquire('reader_then_released', '30 min'))");
 	$v{expired} = {
 		head_then_reader => [ $expired[0] ], reader_then_head => [ $expired[1] ], reader_then_two => [ $expired[2] ],
@@ -96,13 +96,13 @@ sub verify
 			join(' ', @{ $v->{$key} }), "$what: $key");
 		is($sql->("SELECT dlock_check('$key', $_)"), 'held', "$what: $key $_ is held") foreach @{ $v->{$key} };
 	}
-	is($sql->("SELECT dlock_acquire('readers', '30 min', 'o1', slots => NULL)"), $v->{readers}[0], "$what: an owner's retry");
+	is($sql->("SELECT dlock_acquire('readers', '30 min', 'o1', shared => true)"), $v->{readers}[0], "$what: an owner's retry");
 
 	# limits: nothing of these stays
 	is($sql->("BEGIN; SELECT dlock_acquire('full', slots => 2) IS NULL; SELECT dlock_acquire('full', slots => 3) IS NULL; SELECT dlock_acquire('full', slots => 3) IS NULL; ROLLBACK"),
 		"t\nf\nt", "$what: a full semaphore is full");
 	is($sql->("BEGIN; SELECT dlock_acquire('room', slots => 3) IS NULL; SELECT dlock_acquire('room', slots => 3) IS NULL; ROLLBACK"), "f\nt", "$what: there is room for one");
-	is($sql->("BEGIN; SELECT dlock_acquire('writer', slots => NULL) IS NULL; SELECT dlock_acquire('readers', slots => NULL) IS NULL; SELECT dlock_acquire('gone') IS NULL; SELECT dlock_acquire('up', slots => NULL) IS NULL; SELECT dlock_acquire('down', slots => NULL) IS NULL; ROLLBACK"),
+	is($sql->("BEGIN; SELECT dlock_acquire('writer', shared => true) IS NULL; SELECT dlock_acquire('readers', shared => true) IS NULL; SELECT dlock_acquire('gone') IS NULL; SELECT dlock_acquire('up', shared => true) IS NULL; SELECT dlock_acquire('down', shared => true) IS NULL; ROLLBACK"),
 		"t\nf\nf\nt\nf", "$what: readers and writers");
 
 	# cooling

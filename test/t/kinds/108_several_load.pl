@@ -61,14 +61,14 @@ sub script
 	my ($name, %params) = @_;
 	my $file = "$dir/$name.pgbench";
 	my $wait = $params{wait} // "'10s'";
-	my $asks = $params{slots} eq 'NULL' ? 'NULL' : ':s';
-	my $counts = $params{slots} eq 'NULL' ? '1000000' : ':s';
-	my $set = $params{slots} eq 'NULL' ? '' : "\\set s $params{slots}\n";
+	my $asks = $params{slots} eq 'any' ? 'shared => true' : 'slots => :s';
+	my $counts = $params{slots} eq 'any' ? '1000000' : ':s';
+	my $set = $params{slots} eq 'any' ? '' : "\\set s $params{slots}\n";
 	my $key = $params{key} // "'k'";
 
 	# a key may be chosen anew each time
 	append_to_file($file, $set . ($params{before} // '') . qq{
-SELECT coalesce(dlock_acquire($key, '1h', slots => $asks, wait => $wait), 0) AS v \\gset
+SELECT coalesce(dlock_acquire($key, '1h', $asks, wait => $wait), 0) AS v \\gset
 \\if :v > 0
 SELECT enter($key, :v, $counts, :client_id);
 } . ($params{stay} ? "\\sleep $params{stay} ms\n" : '') . qq{SELECT leave($key, :v);
@@ -151,7 +151,7 @@ my $s3 = script('s3', slots => 3);
 my $s2 = script('s2', slots => 2);
 my $any = script('any', slots => 'random(2, 6)');
 my $try = script('try', slots => 'random(2, 4)', wait => "'0'");
-my $reader = script('reader', slots => 'NULL');
+my $reader = script('reader', slots => 'any');
 my $writer = script('writer', slots => 1);
 my $far = script('far', slots => 'random(1, 3)', key => "'k' || :n", before => "\\set n random(1, 20)\n");
 
@@ -189,7 +189,7 @@ nobody_left($node, 'under an old snapshot');
 # these stay inside for a while, so that a crash finds some
 my @slow = (
 	script('slow_any', slots => 'random(2, 6)', stay => 20),
-	script('slow_reader', slots => 'NULL', stay => 20),
+	script('slow_reader', slots => 'any', stay => 20),
 	script('slow_far', slots => 'random(2, 3)', key => "'k' || :n", before => "\\set n random(1, 5)\n", stay => 20));
 foreach my $how ('immediate stop', 'killed backend')
 {

@@ -21,7 +21,7 @@ DECLARE
 BEGIN
 	FOREACH kind IN ARRAY ARRAY['x', 'r', '2', '3'] LOOP
 		BEGIN
-			IF dlock_acquire('k', '1 h', slots => CASE kind WHEN 'x' THEN 1 WHEN 'r' THEN NULL ELSE kind::int END) IS NOT NULL THEN
+			IF dlock_acquire('k', '1 h', slots => CASE WHEN kind IN ('x', 'r') THEN 1 ELSE kind::int END, shared => kind = 'r') IS NOT NULL THEN
 				granted := granted || kind;
 			END IF;
 			RAISE EXCEPTION 'undo';
@@ -34,15 +34,15 @@ END $$});
 # what is committed before; "lapse" is another session of the holder, which lets it expire
 my %base = (
 	x => q{SELECT dlock_acquire('k', '1 h', 'o')},
-	r => q{SELECT dlock_acquire('k', '1 h', 'o', slots => NULL)},
-	r2 => q{SELECT dlock_acquire('k', '1 h', slots => NULL)},
+	r => q{SELECT dlock_acquire('k', '1 h', 'o', shared => true)},
+	r2 => q{SELECT dlock_acquire('k', '1 h', shared => true)},
 	s => q{SELECT dlock_acquire('k', '1 h', 'o', slots => 2)},
 	s2 => q{SELECT dlock_acquire('k', '1 h', slots => 2)},
 	xfree => q{SELECT dlock_release('k', dlock_acquire('k', '1 h'))},
 	xexpired => q{SELECT dlock_acquire('k', '1 ms', 'o')},
-	rexpired => q{SELECT dlock_acquire('k', '1 ms', 'o', slots => NULL)},
+	rexpired => q{SELECT dlock_acquire('k', '1 ms', 'o', shared => true)},
 	xlapsed => q{SELECT dlock_acquire('k', '1 ms', 'o', lazy => true)},
-	rlapsed => q{SELECT dlock_acquire('k', '1 ms', 'o', slots => NULL, lazy => true)},
+	rlapsed => q{SELECT dlock_acquire('k', '1 ms', 'o', shared => true, lazy => true)},
 	xleast => q{SELECT dlock_acquire('k', '1 h', 'o', at_least => '1 h')},
 	sleast => q{SELECT dlock_acquire('k', '1 h', 'o', slots => 2, at_least => '1 h')},
 	lapse => q{SELECT dlock_refresh('k', 1, '1 ms') IS NOT NULL});
@@ -50,10 +50,10 @@ my %open = (
 	begin => 'BEGIN',
 	sp => 'SAVEPOINT a',
 	ax => q{SELECT dlock_acquire('k', '1 h')},
-	ar => q{SELECT dlock_acquire('k', '1 h', slots => NULL)},
+	ar => q{SELECT dlock_acquire('k', '1 h', shared => true)},
 	as => q{SELECT dlock_acquire('k', '1 h', slots => 2)},
 	up => q{SELECT dlock_acquire('k', '1 h', 'o')},
-	down => q{SELECT dlock_acquire('k', '1 h', 'o', slots => NULL)},
+	down => q{SELECT dlock_acquire('k', '1 h', 'o', shared => true)},
 	again => q{SELECT dlock_acquire('k', '1 h', 'o', slots => 2)},
 	release => q{SELECT dlock_release('k', 1)},
 	refresh => q{SELECT dlock_refresh('k', 1) IS NOT NULL},

@@ -84,7 +84,7 @@ trail(qq{it's 'held[boolean]:true INSERT $v held "o''role"}, 'quotes');
 
 # places, and what the reaper removes
 $now->ask_it('ALTER TABLE dlock.locks REPLICA IDENTITY FULL');
-$v = $app->ask_it("SELECT dlock_acquire('r', '1h', slots => NULL)");
+$v = $app->ask_it("SELECT dlock_acquire('r', '1h', shared => true)");
 $app->ask_it("SELECT dlock_release('r', $v)");
 trail("r INSERT $v held app\nr DELETE $v held app", 'a reader; with REPLICA IDENTITY FULL a deleted row has its version');
 $v = $app->ask_it("SELECT dlock_acquire('e', '10ms')");

@@ -83,7 +83,7 @@ my %version = map { $_ => $primary->safe_psql('postgres', "SELECT dlock_acquire(
 my %waiter = (
 	first => [ 'a', "SELECT dlock_acquire('a', '1h', wait => NULL)" ],
 	second => [ 'a', "CALL dlock_lock('a', '1h')" ],
-	shared => [ 'a', "SELECT dlock_acquire('a', '1h', slots => NULL, wait => '1h')" ],
+	shared => [ 'a', "SELECT dlock_acquire('a', '1h', shared => true, wait => '1h')" ],
 	several => [ 'a', "SELECT dlock_acquire_all(ARRAY['a', 'z'], '1h', wait => '1h')" ],
 	stays => [ 'b', "SELECT dlock_acquire('b', '1h', wait => '1h')" ]);
 my %waits;

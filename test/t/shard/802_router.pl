@@ -179,16 +179,16 @@ is($holder->ask_it("SELECT dlock_release('$low', $version)"), 'released', 'relea
 foreach my $key ($low, $high)
 {
 	my $held = sql("SELECT dlock_acquire('$key', '1h')");
-	my $ticket = sql("SELECT dlock_enqueue('$key', 'later', '1h', wait => '1h')");
+	my $ticket = sql("SELECT dlock_enqueue('$key', '1h', 'later', wait => '1h')");
 
 	is(sql("SELECT key, state, position FROM dlock_ticket($ticket)"), "$key|waiting|1", "$key: a ticket that waits");
-	is(sql("SELECT dlock_enqueue('$key', 'later', '1h', wait => '1h')"), $ticket, 'asked again');
+	is(sql("SELECT dlock_enqueue('$key', '1h', 'later', wait => '1h')"), $ticket, 'asked again');
 	is(sql("SELECT ticket FROM dlock_waiters WHERE key = '$key'"), $ticket, 'it is in dlock_waiters');
 	is(sql("SELECT count(*) FROM dlock_ticket($ticket + 1024)"), 0, 'another one is not known');
 	is(sql("SELECT dlock_release('$key', $held)"), 'released', 'its turn');
 	until_sql($node, "SELECT state FROM dlock_ticket($ticket)", 'granted', 'is granted', database => 'router');
 	is(sql("SELECT dlock_acquire('$key', '1h', 'later') = version FROM dlock_ticket($ticket)"), 't', 'with that version');
-	my $second = sql("SELECT dlock_enqueue('$key', 'last', '1h', wait => '1h')");
+	my $second = sql("SELECT dlock_enqueue('$key', '1h', 'last', wait => '1h')");
 	is(sql("SELECT dlock_dequeue($second), dlock_dequeue($second)"), 't|f', 'withdrawn');
 	is(sql("SELECT dlock_release('$key', owner => 'later')"), 'released', 'released');
 }
@@ -246,7 +246,7 @@ $user->ask_it("CREATE FUNCTION take() RETURNS bigint LANGUAGE plpgsql AS \$f\$ B
 foreach my $statement (
 	"SELECT dlock_acquire('$low', '1h')", "SELECT dlock_acquire_all(ARRAY['$low'])", "CALL dlock_lock('$low')",
 	"SELECT dlock_refresh('$low', 1)", "SELECT dlock_release('$low', 1)", "SELECT dlock_force_release('$low', 'x')",
-	"SELECT dlock_enqueue('$low', 'me')", 'SELECT dlock_dequeue(1)')
+	"SELECT dlock_enqueue('$low', NULL, 'me')", 'SELECT dlock_dequeue(1)')
 {
 	$user->ask_it('BEGIN');
 	is($user->ask_it($statement), 'ERROR 25001', "in a transaction block: $statement");

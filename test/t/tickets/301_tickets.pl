@@ -161,11 +161,11 @@ until_sql($node, line(), 'kept later', 'a rollback to a savepoint forgets what c
 is(state_of($now, $_), '', 'forgotten') foreach $lost, $inner, $withdrawn;
 $now->ask_it("SELECT dlock_dequeue($_)") foreach $kept, $later;
 
-is($a->ask_it('BEGIN; ' . "SELECT dlock_enqueue('$key', 'me')" . "; PREPARE TRANSACTION 'p'"),
+is($a->ask_it('BEGIN; ' . "SELECT dlock_enqueue('$key', NULL, 'me')" . "; PREPARE TRANSACTION 'p'"),
 	'ERROR 0A000', 'PREPARE TRANSACTION is refused');
 $a->ask_it('ROLLBACK');
 is($now->ask_it(line()), '', 'nothing is left of it');
-is($a->ask_it("BEGIN READ ONLY; SELECT dlock_enqueue('$key', 'me')"), 'ERROR 25006', 'a read-only transaction');
+is($a->ask_it("BEGIN READ ONLY; SELECT dlock_enqueue('$key', NULL, 'me')"), 'ERROR 25006', 'a read-only transaction');
 $a->ask_it('ROLLBACK');
 is($a->ask_it("BEGIN READ ONLY; SELECT count(*) FROM dlock_ticket(1)"), 0, '... can ask');
 $a->ask_it('ROLLBACK');
@@ -251,12 +251,12 @@ fresh();
 take();
 $a->start("SELECT dlock_acquire('$key', '1h', wait => NULL)");
 until_waiting($node, $a, $key);
-$t = enqueue($now, $key, 'me', "slots => NULL");
+$t = enqueue($now, $key, 'me', "shared => true");
 until_state($node, $t, 'waiting 2', 'behind a session');
 $now->ask_it("SELECT pg_cancel_backend($a->{pid})");
 is($a->answer, 'ERROR 57014', 'the session is cancelled');
 until_state($node, $t, 'waiting 1', 'its ticket has the turn');
-$now->ask_it("SELECT dlock_acquire('$key', '1h', 'holder', slots => NULL)");
+$now->ask_it("SELECT dlock_acquire('$key', '1h', 'holder', shared => true)");
 until_state($node, $t, 'granted', 'a downgrade lets it in');
 
 #
@@ -267,7 +267,7 @@ fresh();
 take();
 my @t = map { enqueue($now, $key, "s$_", 'slots => 3') } 1 .. 4;
 push @t, enqueue($now, $key, 'writer');
-push @t, enqueue($now, $key, 'reader', 'slots => NULL');
+push @t, enqueue($now, $key, 'reader', 'shared => true');
 until_state($node, $t[-1], 'waiting 6', 'six wait');
 until_granter_sleeps($node);
 give('holder');
@@ -285,7 +285,7 @@ until_state($node, $t[5], 'granted', 'the reader');
 
 # an upgrade stands before all others; a second one is a deadlock
 fresh();
-$now->ask_it("SELECT dlock_acquire('$key', '1h', '$_', slots => NULL)") foreach 'x', 'y';
+$now->ask_it("SELECT dlock_acquire('$key', '1h', '$_', shared => true)") foreach 'x', 'y';
 $t = enqueue($now, $key, 'other', 'priority => 0');
 until_state($node, $t, 'waiting 1', 'a writer waits');
 my $upgrade = enqueue($now, $key, 'x');
@@ -298,7 +298,7 @@ $now->ask_it("SELECT dlock_dequeue($t)");
 
 # one whose place is gone does not come before the others any more
 fresh();
-$now->ask_it("SELECT dlock_acquire('$key', '1h', '$_', slots => NULL, priority => 9)") foreach 'x', 'y';
+$now->ask_it("SELECT dlock_acquire('$key', '1h', '$_', shared => true, priority => 9)") foreach 'x', 'y';
 $t = enqueue($now, $key, 'other', 'priority => 1');
 $upgrade = enqueue($now, $key, 'x');
 until_sql($node, line(), 'x other', 'an upgrade comes first');
@@ -312,17 +312,17 @@ give('x');
 
 # also if the place was granted by ticket: that one is not the answer
 fresh();
-my $place = enqueue($now, $key, 'x', 'slots => NULL');
+my $place = enqueue($now, $key, 'x', 'shared => true');
 until_state($node, $place, 'granted', 'a place by ticket');
-is(enqueue($now, $key, 'x', 'slots => NULL'), $place, 'asked again: the same ticket');
-$now->ask_it("SELECT dlock_acquire('$key', '1h', 'y', slots => NULL)");
+is(enqueue($now, $key, 'x', 'shared => true'), $place, 'asked again: the same ticket');
+$now->ask_it("SELECT dlock_acquire('$key', '1h', 'y', shared => true)");
 $upgrade = enqueue($now, $key, 'x');
 isnt($upgrade, $place, 'the whole key: another ticket');
 until_state($node, $upgrade, 'waiting 1', 'it waits for the other place');
 give('y');
 until_state($node, $upgrade, 'granted', 'it is upgraded');
 cmp_ok(version_of($now, $upgrade), '>', version_of($now, $place), 'with a new version');
-my $downgrade = enqueue($now, $key, 'x', 'slots => NULL');
+my $downgrade = enqueue($now, $key, 'x', 'shared => true');
 until_state($node, $downgrade, 'granted', 'and downgraded');
 is($now->ask_it("SELECT slots IS NULL FROM dlock_locks WHERE key = '$key'"), 't', 'to a place');
 is(version_of($now, $downgrade), version_of($now, $upgrade), 'with the same version');
@@ -395,7 +395,7 @@ hears($ear, qr/"event": "missed", "key": "$key", "ticket": $t, "code": "42704", 
 
 fresh();
 take();
-my @all = map { enqueue($now, $key, "o$_", 'slots => NULL') } 1 .. 3;
+my @all = map { enqueue($now, $key, "o$_", 'shared => true') } 1 .. 3;
 until_state($node, $all[2], 'waiting 3', 'three wait');
 until_granter_sleeps($node);
 $now->ask_it("SELECT dlock_serve('{}')");
@@ -470,13 +470,13 @@ is($now->ask_it($counts), '2|1|t', 'what is granted at once has not waited');
 fresh();
 my $long = join '', map { chr(97 + $_ % 26) } 1 .. 1024;
 take();
-$t = $now->ask_it("SELECT dlock_enqueue('$long', '$long', value => '$long')");
+$t = $now->ask_it("SELECT dlock_enqueue('$long', NULL, '$long', value => '$long')");
 until_state($node, $t, 'granted', 'texts of the greatest length');
 is($now->ask_it("SELECT key = '$long' FROM dlock_ticket($t)"), 't', 'the key');
 is($now->ask_it("SELECT value = '$long' AND owner = '$long' FROM dlock_locks WHERE key = '$long'"), 't', 'value and owner');
-is($now->ask_it("SELECT dlock_enqueue('$key', 'me', value => '${long}x')"), 'ERROR 22023', 'a value that is too long');
-is($now->ask_it("SELECT dlock_enqueue('$key', NULL)"), 'ERROR 22004', 'without an owner');
-is($now->ask_it("SELECT dlock_enqueue(NULL, 'me')"), 'ERROR 22004', 'without a key');
+is($now->ask_it("SELECT dlock_enqueue('$key', NULL, 'me', value => '${long}x')"), 'ERROR 22023', 'a value that is too long');
+is($now->ask_it("SELECT dlock_enqueue('$key', NULL, NULL)"), 'ERROR 22004', 'without an owner');
+is($now->ask_it("SELECT dlock_enqueue(NULL, NULL, 'me')"), 'ERROR 22004', 'without a key');
 
 close_clients($now, $ear, $a, $b, $c);
 DlockWait::close_monitors();

@@ -148,7 +148,7 @@ $now->ask_it("SELECT dlock_release('e' || i, owner => 'me') FROM generate_series
 #
 
 $now->ask_it("SELECT count(dlock_acquire('m' || i, '1h', 'holder')) FROM generate_series(1, 1000) i");
-is($now->ask_it("SELECT count(DISTINCT dlock_enqueue('m' || i, 'me')) FROM generate_series(1, 1000) i"),
+is($now->ask_it("SELECT count(DISTINCT dlock_enqueue('m' || i, NULL, 'me')) FROM generate_series(1, 1000) i"),
 	1000, 'a thousand tickets');
 until_sql($node, "SELECT waiting FROM dlock_stats", 1000, 'all of them wait');
 until_granter_sleeps($node);
@@ -170,7 +170,7 @@ until_state($node, $t, 'waiting 1', 'a ticket waits');
 my $standby = new_standby($node, 'standby');
 make_synchronous($node, $standby);
 is($now->ask_it("SELECT pg_is_in_recovery()"), 'f', 'this is the primary');
-fails_with($standby, "SELECT dlock_enqueue('k', 'me')", '25006', [qr/on a standby/], 'enqueue on a standby');
+fails_with($standby, "SELECT dlock_enqueue('k', NULL, 'me')", '25006', [qr/on a standby/], 'enqueue on a standby');
 fails_with($standby, "SELECT dlock_ticket($t)", '25006', [qr/on a standby/], 'dlock_ticket on a standby');
 $standby->stop;
 $node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM pg_stat_replication')
@@ -236,7 +236,7 @@ sub in_database
 $node->safe_psql('postgres', 'CREATE DATABASE shop');
 add_extension_in($node, 'shop');
 in_database('shop', "SELECT dlock_acquire('k', '1h', 'holder')");
-$t = in_database('shop', "SELECT dlock_enqueue('k', 'me')");
+$t = in_database('shop', "SELECT dlock_enqueue('k', NULL, 'me')");
 until_sql($node, granters('shop'), 1, 'a ticket waits in another database');
 is($now->ask_it('CREATE DATABASE copy TEMPLATE shop'), '', 'the database can be copied');
 is(in_database('copy', 'SELECT count(*) FROM dlock_waiters'), 0, 'its tickets are not');
@@ -244,7 +244,7 @@ is($now->ask_it('ALTER DATABASE shop RENAME TO store'), '', 'it can be renamed')
 until_sql($node, granters('store'), 1, 'the granter comes back');
 is(in_database('store', "SELECT dlock_release('k', owner => 'holder')"), 'released', 'released');
 until_sql($node, "SELECT state FROM dlock_ticket($t)", 'granted', 'the ticket is granted', database => 'store');
-$t = in_database('store', "SELECT dlock_enqueue('k', 'you')");
+$t = in_database('store', "SELECT dlock_enqueue('k', NULL, 'you')");
 until_sql($node, "SELECT state FROM dlock_ticket($t)", 'waiting', 'another one waits', database => 'store');
 DlockWait::close_monitors();
 is($now->ask_it('DROP DATABASE store'), '', 'it can be dropped');
@@ -255,7 +255,7 @@ until_sql($node, granters(), 0, 'no granter is left');
 $node->safe_psql('postgres', 'CREATE DATABASE forced');
 add_extension_in($node, 'forced');
 in_database('forced', "SELECT dlock_acquire('k', '1h', 'holder')");
-$t = in_database('forced', "SELECT dlock_enqueue('k', 'me')");
+$t = in_database('forced', "SELECT dlock_enqueue('k', NULL, 'me')");
 until_sql($node, granters('forced'), 1, 'a granter in a third one');
 is($now->ask_it('DROP DATABASE forced WITH (FORCE)'), '', 'it can be dropped with force');
 until_sql($node, granters(), 0, 'no granter is left');

@@ -28,7 +28,7 @@ sub line_up
 {
 	my ($key, $n) = @_;
 
-	is($now->ask_it("SELECT count(dlock_enqueue('$key', 'crowd' || i)) FROM generate_series(1, $n) i"), $n, "$n tickets for $key");
+	is($now->ask_it("SELECT count(dlock_enqueue('$key', NULL, 'crowd' || i)) FROM generate_series(1, $n) i"), $n, "$n tickets for $key");
 	until_granter_sleeps($node);
 	return;
 }
@@ -51,7 +51,7 @@ $now->ask_it("SELECT dlock_release('a', owner => 'one'), dlock_release('b', owne
 #
 
 $now->ask_it("SELECT dlock_acquire(o || i, '1h', o || i) FROM generate_series(1, 12) i, unnest(ARRAY['x', 'y']) o");
-@t = split /\n/, $now->ask_it("SELECT dlock_enqueue(k || i, o || i) FROM generate_series(1, 12) i, (VALUES ('x', 'y'), ('y', 'x')) v (k, o)");
+@t = split /\n/, $now->ask_it("SELECT dlock_enqueue(k || i, NULL, o || i) FROM generate_series(1, 12) i, (VALUES ('x', 'y'), ('y', 'x')) v (k, o)");
 is(@t, 24, 'tickets in twelve circles');
 until_sql($node, missed_sql(@t), 12, 'one of each is missed');
 is($now->ask_it('SELECT deadlocks FROM dlock_stats'), 13, 'they are counted');
@@ -62,7 +62,7 @@ $now->ask_it("SELECT count(dlock_dequeue(ticket)) FROM dlock_waiters");
 #
 
 $now->ask_it("SELECT count(dlock_acquire('w' || i, '1h', 'hub')), count(dlock_acquire('v' || i, '1h', 'other')) FROM generate_series(1, 3000) i");
-is($now->ask_it("SELECT count(dlock_enqueue('w' || i, 'spoke' || i)) + count(dlock_enqueue('v' || i, 'hub')) FROM generate_series(1, 3000) i"),
+is($now->ask_it("SELECT count(dlock_enqueue('w' || i, NULL, 'spoke' || i)) + count(dlock_enqueue('v' || i, NULL, 'hub')) FROM generate_series(1, 3000) i"),
 	6000, 'thousands wait for an owner that waits thousands of times');
 until_granter_sleeps($node);
 my $t = enqueue($now, 'w1', 'other');

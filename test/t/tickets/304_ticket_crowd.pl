@@ -52,7 +52,7 @@ sub withdraw_all
 $now->ask_it("SELECT count(dlock_acquire('sem', '1h', 'holder' || i, slots => 2000)) FROM generate_series(1, 2000) i");
 $now->ask_it('SELECT pg_stat_force_next_flush()');
 my $before = reads();
-is($now->ask_it("SELECT count(dlock_enqueue('sem', 'crowd' || i, slots => CASE WHEN i % 2 = 0 THEN 1 ELSE 2000 END)) FROM generate_series(1, 1000) i"),
+is($now->ask_it("SELECT count(dlock_enqueue('sem', NULL, 'crowd' || i, slots => CASE WHEN i % 2 = 0 THEN 1 ELSE 2000 END)) FROM generate_series(1, 1000) i"),
 	1000, 'a thousand tickets for a full semaphore of 2,000 places');
 until_sql($node, "SELECT count(*) FROM dlock_waiters WHERE key = 'sem'", 1000, 'all of them wait');
 until_granter_sleeps($node);
@@ -74,7 +74,7 @@ $now->ask_it("SELECT count(dlock_force_release('sem', 'end of the test'))");
 #
 
 $now->ask_it("SELECT dlock_acquire('due', '1h', 'holder')");
-is($now->ask_it("SELECT count(dlock_enqueue('due', 'crowd' || i, wait => '1s')) FROM generate_series(1, 1000) i"), 1000, 'a thousand tickets with a short wait');
+is($now->ask_it("SELECT count(dlock_enqueue('due', NULL, 'crowd' || i, wait => '1s')) FROM generate_series(1, 1000) i"), 1000, 'a thousand tickets with a short wait');
 until_sql($node, "SELECT count(*) FROM dlock_waiters WHERE key = 'due'", 1000, 'all of them wait');
 $pid = stop_granter($node);
 until_sql($node, "SELECT bool_and(until < clock_timestamp()) FROM dlock_waiters WHERE key = 'due'", 't', 'their wait is over');
@@ -94,8 +94,8 @@ $now->ask_it("SELECT dlock_release('free', owner => 'me'), dlock_release('due', 
 $now->ask_it("CREATE ROLE greedy; SELECT dlock_policy('greedy:', 'greedy', max_locks => 1)");
 $now->ask_it("SET ROLE greedy; SELECT dlock_acquire('greedy:0', '1h'); RESET ROLE");
 my $drawn = $now->ask_it('SELECT last_value FROM dlock.versions');
-$now->ask_it("BEGIN; SELECT count(dlock_enqueue('modest:' || i, 'me', '1h')) FROM generate_series(1, 100) i;"
-	  . "SET LOCAL ROLE greedy; SELECT count(dlock_enqueue('greedy:' || i, 'me', '1h')) FROM generate_series(1, 1000) i; COMMIT");
+$now->ask_it("BEGIN; SELECT count(dlock_enqueue('modest:' || i, '1h', 'me')) FROM generate_series(1, 100) i;"
+	  . "SET LOCAL ROLE greedy; SELECT count(dlock_enqueue('greedy:' || i, '1h', 'me')) FROM generate_series(1, 1000) i; COMMIT");
 until_sql($node, "SELECT count(*) FROM dlock_locks WHERE key ~ '^modest:'", 100, 'a hundred tickets are granted');
 until_sql($node, 'SELECT count(*) FROM dlock_waiters', 0, 'a thousand behind them are missed');
 cmp_ok($now->ask_it('SELECT last_value FROM dlock.versions') - $drawn, '<', 5000, 'those that fail do not undo the others again and again');
@@ -108,18 +108,18 @@ $now->ask_it("SELECT count(dlock_release('modest:' || i, owner => 'me')) FROM ge
 # With o0 and o1 in a circle, the whole chain waits for a deadlock.
 my $n = 15_000;
 $now->ask_it("SELECT count(dlock_acquire('chain' || i, '1h', 'o' || i)) FROM generate_series(0, $n) i");
-$now->ask_it("SELECT count(dlock_enqueue('chain' || (i - 1), 'o' || i)) FROM generate_series(2, $n) i");
+$now->ask_it("SELECT count(dlock_enqueue('chain' || (i - 1), NULL, 'o' || i)) FROM generate_series(2, $n) i");
 until_granter_sleeps($node);
 $pid = granter_of($node);
 my $cpu = cpu_of($pid);
-$now->ask_it("SELECT dlock_enqueue('chain1', 'o0'), dlock_enqueue('chain0', 'o1')");
+$now->ask_it("SELECT dlock_enqueue('chain1', NULL, 'o0'), dlock_enqueue('chain0', NULL, 'o1')");
 until_sql($node, 'SELECT deadlocks FROM dlock_stats', 1, 'a deadlock at the end of a long chain is found');
 cmp_ok(cpu_of($pid) - $cpu, '<', 5, 'and that does not take long');
 withdraw_all();
 
 # A long circle is described in short.
 my $log_at = -s $node->logfile;
-$now->ask_it("SELECT count(dlock_enqueue('chain' || i, 'o' || (i + 1) % 500)) FROM generate_series(0, 499) i");
+$now->ask_it("SELECT count(dlock_enqueue('chain' || i, NULL, 'o' || (i + 1) % 500)) FROM generate_series(0, 499) i");
 until_sql($node, 'SELECT deadlocks FROM dlock_stats', 2, 'a circle of 500 is found');
 like(slurp_file($node->logfile, $log_at), qr/There are 450 more in this circle\./, 'the log does not name all of them');
 withdraw_all();
@@ -135,7 +135,7 @@ SKIP:
 	my $small = client($node, 'small');
 
 	$now->ask_it("SELECT dlock_acquire('full', '1h', 'holder')");
-	$now->ask_it("SELECT count(dlock_enqueue('full', 'crowd' || i)) FROM generate_series(1, 15000) i");
+	$now->ask_it("SELECT count(dlock_enqueue('full', NULL, 'crowd' || i)) FROM generate_series(1, 15000) i");
 	until_sql($node, "SELECT count(*) FROM dlock_waiters WHERE key = 'full'", 15000, 'thousands wait');
 
 	# so much address space as it has, and a little more

@@ -279,10 +279,10 @@ foreach my $how ('cancel', 'terminate', 'vanish')
 # So does one that leaves with a place, before its transaction ends: there may be room for more.
 #
 
-foreach my $slots ('NULL', 2)
+foreach my $kind ('shared => true', 'slots => 2')
 {
-	my $key = "place of $slots";
-	my $acquire = "SELECT dlock_acquire('$key', '1h', slots => $slots, wait => '1h')";
+	my $key = "place of $kind" =~ s/\W+/ /gr;
+	my $acquire = "SELECT dlock_acquire('$key', '1h', $kind, wait => '1h')";
 	my $first = client($node, 'first');
 
 	$version = $holder->ask_it("SELECT dlock_acquire('$key', '1h')");
@@ -291,13 +291,13 @@ foreach my $slots ('NULL', 2)
 	until_waiting($node, $first, $key);
 
 	my $answer = wakes(
-		"slots $slots: the one that has got a place",
+		"$kind: the one that has got a place",
 		$key, $acquire,
 		sub {
 			$holder->ask_it("SELECT dlock_release('$key', $version)");
-			is($first->answer, $version + 1, "slots $slots: the first one has a place");
+			is($first->answer, $version + 1, "$kind: the first one has a place");
 		});
-	is($answer, $version + 2, "slots $slots: the next one has another, while the transaction is open");
+	is($answer, $version + 2, "$kind: the next one has another, while the transaction is open");
 	$first->ask_it('ROLLBACK');
 	$first->leave;
 }
