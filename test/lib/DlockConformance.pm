@@ -1,6 +1,6 @@
 # Plays the scenarios of test/conformance with the clients of all languages, whose README says what all of this means.
 #
-#   conformance('basics');      all scenarios of that file, and done_testing()
+#   conformance('basics');      all scenarios of that file, or of several ([...]), and done_testing()
 #   packages()                  the languages whose packages are set up
 #
 # DLOCK_LANGUAGE_DIR is the folder that scripts/test has set the languages up in.  A language that is not there is skipped.
@@ -521,9 +521,9 @@ sub play
 
 sub conformance
 {
-	my ($file, %params) = @_;
+	my ($files, %params) = @_;
 	my $wanted = $ENV{DLOCK_SCENARIO} // '';
-	my @scenarios = grep { $_->{title} =~ /$wanted/ } scenarios($file);
+	my @scenarios = grep { $_->{title} =~ /$wanted/ } map { scenarios($_) } ref $files ? @$files : $files;
 
 	client_build('tests');
 	$shared{extension} = $params{extension} // 'dlock';

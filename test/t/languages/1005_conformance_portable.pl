@@ -1,0 +1,11 @@
+# Every client adapts to the portable edition, which has no tickets, events or priorities.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DlockConformance;
+
+conformance([ 'basics', 'loss' ], extension => 'dlock_portable');
