@@ -534,9 +534,9 @@ sub conformance
 		conf => "listen_addresses = '127.0.0.1'\nmax_connections = 200\nlog_statement = all\nlog_line_prefix = '%m [%p] %q%d '\n"
 		  . ($params{conf} // ''));
 	$shared{node}->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE ROLE stranger LOGIN');
-	@languages = map { new_language(@$_) } drivers();
+	@languages = map { new_language(@$_) } grep { $_->[0] ne ($params{but} // '') } drivers();
 
-	my @features = split ' ', $shared{node}->safe_psql('c', q{SELECT array_to_string(features, ' ') FROM dlock_features()});
+	my @features = split ' ', $shared{node}->safe_psql($languages[0]{name}, q{SELECT array_to_string(features, ' ') FROM dlock_features()});
 	if ($params{standby})
 	{
 		$shared{standby} = new_standby($shared{node}, 'standby');
