@@ -368,6 +368,37 @@ $$;
 COMMENT ON FUNCTION dlock_check IS
 	'check whether the caller holds a lock; returns held, preempting, not_held or held_by_other';
 
+CREATE FUNCTION dlock_handover(
+	key text,
+	version bigint,
+	owner text,
+	ttl interval DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
+	CLUSTER 'dlock_router';
+	RUN ON dlock_router.to_write($1, false);
+	SELECT @extschema@.dlock_handover(
+		"key" => $1, "version" => $2, "owner" => $3, "ttl" => $4);
+$$;
+COMMENT ON FUNCTION dlock_handover IS
+	'give a lock to another owner of the same role; returns its new version, or NULL if the lock is lost';
+
+CREATE FUNCTION dlock_limit(
+	key text,
+	n integer,
+	per interval,
+	wait interval DEFAULT '0',
+	priority integer DEFAULT 0
+) RETURNS interval
+LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
+	CLUSTER 'dlock_router';
+	RUN ON dlock_router.to_write($1, false);
+	SELECT @extschema@.dlock_limit(
+		"key" => $1, "n" => $2, "per" => $3, "wait" => $4, "priority" => $5);
+$$;
+COMMENT ON FUNCTION dlock_limit IS
+	'ask for a permit, of which there are at most n in any window of time; returns zero, or how long until asking again';
+
 CREATE FUNCTION dlock_holds(
 	key text,
 	version bigint DEFAULT NULL,
@@ -500,7 +531,8 @@ CREATE FUNCTION dlock_policy(
 	allow boolean DEFAULT true,
 	max_ttl interval DEFAULT NULL,
 	max_priority integer DEFAULT NULL,
-	max_locks integer DEFAULT NULL
+	max_locks integer DEFAULT NULL,
+	max_hold interval DEFAULT NULL
 ) RETURNS void
 AS 'MODULE_PATHNAME', 'dlock_router_refuse_admin'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
@@ -523,7 +555,7 @@ CREATE FUNCTION dlock_features(
 )
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 	SELECT 'c'::pg_catalog.text, '1.0'::pg_catalog.text,
-		   '{acquire_all,again,at_least,delay,lazy,list,preemption,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
+		   '{acquire_all,again,at_least,delay,handover,lazy,limit,list,preemption,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
 $$;
 COMMENT ON FUNCTION dlock_features IS
 	'which edition of dlock the clusters have, the version of the router, and what works through it';
@@ -555,7 +587,8 @@ CREATE TYPE dlock_router.grants AS (
 	requestor_owner text,
 	requestor_priority integer,
 	requestor_since timestamptz,
-	requestor_deadline timestamptz
+	requestor_deadline timestamptz,
+	ends_at timestamptz
 );
 COMMENT ON TYPE dlock_router.grants IS 'a row of dlock_locks on a cluster';
 
@@ -567,9 +600,9 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	SELECT l.key, l.version, l.owner, l.role::pg_catalog.text AS role, l.value, l.state,
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
-		   l.requestor_since, l.requestor_deadline
-	  FROM @extschema@.dlock_list("prefix" => $2,
-		"after" => $3, "max_keys" => $4) l;
+		   l.requestor_since, l.requestor_deadline, l.ends_at
+	  FROM @extschema@.dlock_list("pattern" => $2,
+		"after" => $3, "limit" => $4) l;
 $$;
 COMMENT ON FUNCTION dlock_router.list_of IS 'dlock_list, on the cluster of a partition';
 
@@ -581,7 +614,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	SELECT l.key, l.version, l.owner, l.role::pg_catalog.text AS role, l.value, l.state,
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
-		   l.requestor_since, l.requestor_deadline
+		   l.requestor_since, l.requestor_deadline, l.ends_at
 	  FROM @extschema@.dlock_get("key" => $1) l;
 $$;
 COMMENT ON FUNCTION dlock_router.get_of IS 'dlock_get, on the cluster of the key';
@@ -596,7 +629,7 @@ END
 $$;
 COMMENT ON FUNCTION dlock_router.missing IS 'warns that a cluster is left out';
 
-CREATE FUNCTION dlock_router.list_all(prefix text, after text, max_keys integer)
+CREATE FUNCTION dlock_router.list_all(pattern text, after text, "limit" integer)
 RETURNS TABLE (granted dlock_router.grants, cluster text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -605,7 +638,7 @@ BEGIN
 	FOR c IN SELECT * FROM dlock_router.partitions() LOOP
 		BEGIN
 			RETURN QUERY SELECT l, c.cluster
-			  FROM dlock_router.list_of(c.partition, list_all.prefix, list_all.after, list_all.max_keys) l;
+			  FROM dlock_router.list_of(c.partition, list_all.pattern, list_all.after, list_all."limit") l;
 		EXCEPTION
 			WHEN data_exception THEN
 				RAISE;			-- an argument is invalid
@@ -618,7 +651,7 @@ $$;
 COMMENT ON FUNCTION dlock_router.list_all IS 'dlock_list, on all clusters';
 
 CREATE VIEW dlock_locks AS
-	SELECT (a.granted).*, a.cluster FROM dlock_router.list_all('', NULL, NULL) a;
+	SELECT (a.granted).*, a.cluster FROM dlock_router.list_all('*', NULL, NULL) a;
 COMMENT ON VIEW dlock_locks IS
 	'one row for each live grant on all clusters, and for each key that an open transaction keeps busy';
 GRANT SELECT ON dlock_locks TO PUBLIC;
@@ -639,9 +672,9 @@ COMMENT ON FUNCTION dlock_get IS
 	'the rows of dlock_locks of one key, found by the index';
 
 CREATE FUNCTION dlock_list(
-	prefix text DEFAULT '',
+	pattern text DEFAULT '*',
 	after text DEFAULT NULL,
-	max_keys integer DEFAULT NULL
+	"limit" integer DEFAULT NULL
 ) RETURNS SETOF @extschema@.dlock_locks
 LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 100
 SET search_path = pg_catalog, pg_temp AS $$
@@ -650,13 +683,13 @@ BEGIN
 	RETURN QUERY SELECT (r.granted).*, r.cluster
 	  FROM (SELECT a.granted, a.cluster,
 				   dense_rank() OVER (ORDER BY (a.granted).key COLLATE "C") AS nth
-			  FROM dlock_router.list_all(dlock_list.prefix, dlock_list.after, dlock_list.max_keys) a) r
-	 WHERE dlock_list.max_keys IS NULL OR r.nth <= dlock_list.max_keys
+			  FROM dlock_router.list_all(dlock_list.pattern, dlock_list.after, dlock_list."limit") a) r
+	 WHERE dlock_list."limit" IS NULL OR r.nth <= dlock_list."limit"
 	 ORDER BY (r.granted).key COLLATE "C", (r.granted).version;
 END
 $$;
 COMMENT ON FUNCTION dlock_list IS
-	'the rows of dlock_locks of keys that begin with a prefix, in the order of their keys, read by the index';
+	'the rows of dlock_locks of keys that match a pattern, in the order of their keys, read by the index';
 
 CREATE FUNCTION dlock_router.waiters_of(integer,
 	OUT key text, OUT pid integer, OUT ticket bigint, OUT role text, OUT owner text,

@@ -26,6 +26,7 @@ int			dlock_reap_interval;
 int			dlock_max_tickets;
 bool		dlock_require_sync;
 bool		dlock_durable_grants;
+bool		dlock_durable_releases;
 int			dlock_log_ends;
 bool		dlock_only_served;
 char	   *dlock_token;
@@ -81,6 +82,67 @@ check_prefix(char **newval, void **extra, GucSource source)
 	return false;
 }
 
+/* What a commit waits for. */
+static void
+define_durability(void)
+{
+	DefineCustomBoolVariable("dlock.require_sync",
+							 "Refuses to grant locks while too few synchronous standbys confirm commits.",
+							 NULL,
+							 &dlock_require_sync,
+							 false,
+							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("dlock.durable_grants",
+							 "Makes a commit that contains a grant wait until the grant is durable.",
+							 "Such a commit waits for its WAL flush and for the synchronous "
+							 "standbys, if any, regardless of synchronous_commit.",
+							 &dlock_durable_grants,
+							 true,
+							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("dlock.durable_releases",
+							 "Makes a commit that contains a release wait until the release is durable.",
+							 "Without it, a crash may undo a release, and the lock is held "
+							 "again until its TTL ends.",
+							 &dlock_durable_releases,
+							 false,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+}
+
+/* What fences go by: the trigger, and the connection. */
+static void
+define_fences(void)
+{
+	DefineCustomStringVariable("dlock.token",
+							   "Sets the fencing token that dlock_fence_trigger checks.",
+							   "Use SET LOCAL, so that the token is unset when the transaction ends.",
+							   &dlock_token,
+							   "",
+							   PGC_USERSET, 0,
+							   check_token, NULL, NULL);
+
+	DefineCustomStringVariable("dlock.fence",
+							   "Commits what was written only while this grant is held.",
+							   "The version of the grant, a colon, and the key of its lock. Where "
+							   "connections are pooled, use SET LOCAL.",
+							   &dlock_connection_fence,
+							   "",
+							   PGC_USERSET, 0,
+							   check_fence, NULL, NULL);
+
+	DefineCustomStringVariable("dlock.require_fence",
+							   "Commits what was written only if dlock.fence names a key with this prefix.",
+							   NULL,
+							   &dlock_require_fence,
+							   "",
+							   PGC_SUSET, 0,
+							   check_prefix, NULL, NULL);
+}
+
 void
 dlock_guc_init(void)
 {
@@ -119,23 +181,6 @@ dlock_guc_init(void)
 								PGC_POSTMASTER, 0,
 								NULL, NULL, NULL);
 
-	DefineCustomBoolVariable("dlock.require_sync",
-							 "Refuses to grant locks while too few synchronous standbys confirm commits.",
-							 NULL,
-							 &dlock_require_sync,
-							 false,
-							 PGC_SUSET, 0,
-							 NULL, NULL, NULL);
-
-	DefineCustomBoolVariable("dlock.durable_grants",
-							 "Makes a commit that contains a grant wait until the grant is durable.",
-							 "Such a commit waits for its WAL flush and for the synchronous "
-							 "standbys, if any, regardless of synchronous_commit.",
-							 &dlock_durable_grants,
-							 true,
-							 PGC_SUSET, 0,
-							 NULL, NULL, NULL);
-
 	DefineCustomEnumVariable("dlock.log_ends",
 							 "Sets which ends of grants are logged.",
 							 "\"lost\" logs grants that expired, were preempted or were "
@@ -153,30 +198,7 @@ dlock_guc_init(void)
 							 PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 
-	DefineCustomStringVariable("dlock.token",
-							   "Sets the fencing token that dlock_fence_trigger checks.",
-							   "Use SET LOCAL, so that the token is unset when the transaction ends.",
-							   &dlock_token,
-							   "",
-							   PGC_USERSET, 0,
-							   check_token, NULL, NULL);
-
-	DefineCustomStringVariable("dlock.fence",
-							   "Commits what was written only while this grant is held.",
-							   "The version of the grant, a colon, and the key of its lock. Where "
-							   "connections are pooled, use SET LOCAL.",
-							   &dlock_connection_fence,
-							   "",
-							   PGC_USERSET, 0,
-							   check_fence, NULL, NULL);
-
-	DefineCustomStringVariable("dlock.require_fence",
-							   "Commits what was written only if dlock.fence names a key with this prefix.",
-							   NULL,
-							   &dlock_require_fence,
-							   "",
-							   PGC_SUSET, 0,
-							   check_prefix, NULL, NULL);
-
+	define_durability();
+	define_fences();
 	MarkGUCPrefixReserved("dlock");
 }

@@ -18,11 +18,17 @@
  */
 #include "postgres.h"
 
+/* as in backend_wait.c */
+#undef ENABLE_GSS
+
 #include "access/htup_details.h"
 #include "catalog/pg_authid.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "libpq/libpq.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "storage/latch.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -36,6 +42,7 @@
 #include "database.h"
 #include "functions/arguments.h"
 #include "functions/listing.h"
+#include "policy/policy.h"
 #include "queue/queue.h"
 #include "queue/wait_report.h"
 #include "rows/find.h"
@@ -50,8 +57,11 @@ PG_FUNCTION_INFO_V1(dlock_get);
 PG_FUNCTION_INFO_V1(dlock_list);
 PG_FUNCTION_INFO_V1(dlock_waiters_shown);
 
-#define LOCK_COLUMNS	19
+#define LOCK_COLUMNS	20
 #define WAITER_COLUMNS	10
+
+/* bytes of a pattern: a key in which each byte is escaped, and a star */
+#define DLOCK_MAX_PATTERN	(DLOCK_MAX_KEY * 2 + 1)
 
 /*
  * For all views
@@ -104,6 +114,72 @@ dlock_listing_slots(int32 slots, bool *isnull)
 }
 
 /*
+ * Patterns
+ *
+ * A star stands for any text, a question mark for one character, and a character
+ * after a backslash for itself.  libdlock and the command line have the same
+ * language.
+ */
+
+/* What every key that matches begins with.  True: a key matches only if it is that. */
+static bool
+pattern_prefix(const char *pattern, char *prefix, int *len)
+{
+	*len = 0;
+	for (; *pattern != '\0' && *pattern != '*' && *pattern != '?'; pattern++)
+	{
+		if (*pattern == '\\' && pattern[1] != '\0')
+			pattern++;
+		prefix[(*len)++] = *pattern;
+	}
+	return *pattern == '\0';
+}
+
+/*
+ * Does the key match?  Each star takes as little as possible; if what follows does not
+ * match then, only the last star has to take more.
+ */
+static bool
+matches(const char *key, int keylen, const char *pattern)
+{
+	const char *end = key + keylen;
+	const char *retry_pattern = NULL;
+	const char *retry_key = NULL;
+
+	while (key < end)
+	{
+		bool		escaped = *pattern == '\\' && pattern[1] != '\0';
+
+		if (*pattern == '*')
+		{
+			retry_pattern = ++pattern;
+			retry_key = key;
+		}
+		else if (*pattern == '?')
+		{
+			pattern++;
+			key += pg_mblen(key);
+		}
+		else if (pattern[escaped] == *key)
+		{
+			pattern += 1 + escaped;
+			key++;
+		}
+		else if (retry_pattern != NULL)
+		{
+			pattern = retry_pattern;
+			retry_key += pg_mblen(retry_key);
+			key = retry_key;
+		}
+		else
+			return false;
+	}
+	while (*pattern == '*')
+		pattern++;
+	return *pattern == '\0';
+}
+
+/*
  * Grants
  */
 
@@ -114,8 +190,10 @@ typedef struct Show
 	bool		sees_all;
 	MemoryContext per_row;
 	DlockNamedEntry asking;
+	uint64		nrows;			/* that were read */
 
-	/* dlock_list: stop after this many keys */
+	/* dlock_list: the pattern, or NULL; stop after this many keys */
+	const char *pattern;
 	int			max_keys;
 	int			nkeys;
 	char		last[DLOCK_MAX_KEY];
@@ -202,6 +280,7 @@ show_grant(Show *show, const DlockTable *store, const DlockKey *key,
 	Datum		values[LOCK_COLUMNS];
 	bool		isnull[LOCK_COLUMNS] = {false};
 	int64		until;
+	int64		max_hold;
 	bool		is_over = phase == DLOCK_PHASE_COOLING;
 	bool		hidden;
 
@@ -228,6 +307,9 @@ show_grant(Show *show, const DlockTable *store, const DlockKey *key,
 	values[13] = dlock_listing_slots(grant.terms.capacity, &isnull[13]);
 	values[14] = pid_datum(dlock_wait_report_user_of_row(tuple), &isnull[14]);
 	show_requestor(show, state, &values[15], &isnull[15]);
+	max_hold = is_over ? 0 : dlock_policy_max_hold(key, grant.terms.role);
+	isnull[19] = max_hold == 0;
+	values[19] = isnull[19] ? (Datum) 0 : time_datum(state->acquired + max_hold);
 	tuplestore_putvalues(show->rsinfo->setResult, show->rsinfo->setDesc,
 						 values, isnull);
 }
@@ -289,18 +371,40 @@ count_key(Show *show, const DlockKey *key)
 	show->lastlen = key->len;
 }
 
+/*
+ * Reading a large table takes long, and nobody may be waiting for the answer any more:
+ * psql was killed, or libdlock has given up.  PostgreSQL would notice that when it sends
+ * the answer.
+ */
+#define ROWS_A_LOOK		4096
+
+static void
+end_if_alone(Show *show)
+{
+	if (++show->nrows % ROWS_A_LOOK != 0 || MyProcPort == NULL ||
+		!WaitEventSetCanReportClosed() || pq_check_connection())
+		return;
+	ClientConnectionLost = true;
+	InterruptPending = true;
+	CHECK_FOR_INTERRUPTS();
+}
+
 static bool
 show_row(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 {
 	Show	   *show = arg;
-	MemoryContext caller = MemoryContextSwitchTo(show->per_row);
+	MemoryContext caller;
 	DlockKey	key;
 	bool		more;
 
+	end_if_alone(show);
+	if (seen == DLOCK_SEEN_LATER)
+		return true;
+	caller = MemoryContextSwitchTo(show->per_row);
 	MemoryContextReset(show->per_row);
 	dlock_row_key(tuple, &key);
 	more = !is_beyond(show, &key);
-	if (more)
+	if (more && (show->pattern == NULL || matches(key.data, key.len, show->pattern)))
 	{
 		bool		shown = true;
 
@@ -373,19 +477,20 @@ dlock_get(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Those whose keys begin with a prefix, in the order of their keys. */
+/* Those whose keys match a pattern, in the order of their keys. */
 Datum
 dlock_list(PG_FUNCTION_ARGS)
 {
 	Show	   *show = begin_show(fcinfo, "dlock_list()");
-	DlockRange	range = {0};
+	char		prefix[DLOCK_MAX_PATTERN];
+	DlockRange	range = {.prefix = prefix};
 	DlockTable	store;
 	Snapshot	snapshot;
 
-	range.prefix = dlock_arguments_text(fcinfo, 0, "prefix", DLOCK_MAX_KEY);
-	if (range.prefix == NULL)
-		dlock_arguments_null("prefix");
-	range.prefixlen = strlen(range.prefix);
+	show->pattern = dlock_arguments_text(fcinfo, 0, "pattern", DLOCK_MAX_PATTERN);
+	if (show->pattern == NULL)
+		dlock_arguments_null("pattern");
+	range.is_whole = pattern_prefix(show->pattern, prefix, &range.prefixlen);
 	range.after = dlock_arguments_text(fcinfo, 1, "after", DLOCK_MAX_KEY);
 	range.afterlen = range.after != NULL ? strlen(range.after) : 0;
 	if (!PG_ARGISNULL(2))
@@ -394,7 +499,7 @@ dlock_list(PG_FUNCTION_ARGS)
 		if (show->max_keys <= 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("max_keys must be greater than zero")));
+					 errmsg("limit must be greater than zero")));
 	}
 
 	dlock_table_open(&store, false, false);
@@ -409,42 +514,44 @@ dlock_list(PG_FUNCTION_ARGS)
  * Requests that wait
  */
 
-/* The last position of a key so far. */
-typedef struct Line
+/* By key, and for each key as they are in memory, which is the order of its queue. */
+static int
+compare_waiters(const void *a, const void *b)
 {
-	uint64		hash;			/* of key and database */
-	int			n;
-} Line;
+	const DlockQueueEntry *x = *(DlockQueueEntry *const *) a;
+	const DlockQueueEntry *y = *(DlockQueueEntry *const *) b;
+	int			cmp = dlock_key_compare(x->key, x->keylen, y->key, y->keylen);
 
-static HTAB *
-make_lines(void)
-{
-	HASHCTL		ctl = {.keysize = sizeof(uint64),.entrysize = sizeof(Line)};
-
-	ctl.hcxt = CurrentMemoryContext;
-	return hash_create("dlock lines", 128, &ctl,
-					   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	return cmp != 0 ? cmp : (x > y) - (x < y);
 }
 
-/* The waiters are in the order of their queue, so that this counts them. */
-static int
-next_position(HTAB *lines, const DlockQueueEntry *waiter)
+/*
+ * The waiters of this database, sorted.  The order of the queue's lists would tell
+ * something of the hashes, which nobody is to know.
+ */
+static DlockQueueEntry **
+sort_waiters(int *n)
 {
-	bool		found;
-	Line	   *line = hash_search(lines, &waiter->hash, HASH_ENTER, &found);
+	int			nall;
+	DlockQueueEntry *all = dlock_queue_copy_all(&nall);
+	DlockQueueEntry **ours = palloc_extended(nall * sizeof(*ours) + 1, MCXT_ALLOC_HUGE);
 
-	if (!found)
-		line->n = 0;
-	return ++line->n;
+	*n = 0;
+	for (int i = 0; i < nall; i++)
+		if (all[i].dboid == MyDatabaseId)
+			ours[(*n)++] = &all[i];
+	qsort(ours, *n, sizeof(*ours), compare_waiters);
+	return ours;
 }
 
 Datum
 dlock_waiters_shown(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	DlockQueueEntry *waiters;
-	HTAB	   *lines = make_lines();
+	DlockQueueEntry **waiters;
+	const DlockQueueEntry *previous = NULL;
 	int			nwaiters;
+	int			position = 0;
 	bool		sees_all = dlock_listing_sees_all();
 
 	dlock_shmem_require();
@@ -452,16 +559,19 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 
 	dlock_listing_check_columns(rsinfo, WAITER_COLUMNS);
-	waiters = dlock_queue_copy_all(&nwaiters);
+	waiters = sort_waiters(&nwaiters);
 	for (int i = 0; i < nwaiters; i++)
 	{
-		DlockQueueEntry *waiter = &waiters[i];
+		const DlockQueueEntry *waiter = waiters[i];
 		bool		in_line = waiter->kind == DLOCK_WAIT_TURN;
 		Datum		values[WAITER_COLUMNS];
 		bool		isnull[WAITER_COLUMNS] = {false};
 
-		if (waiter->dboid != MyDatabaseId)
-			continue;
+		if (previous == NULL || !dlock_queue_same_key(previous, waiter))
+			position = 0;
+		previous = waiter;
+		if (in_line)
+			position++;
 
 		values[0] = CStringGetTextDatum(waiter->key);
 		isnull[1] = waiter->pid == 0;
@@ -473,7 +583,7 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 		values[4] = Int32GetDatum(waiter->terms.priority);
 		values[5] = dlock_listing_slots(in_line ? waiter->terms.capacity : DLOCK_SHARED, &isnull[5]);
 		isnull[6] = !in_line;
-		values[6] = Int32GetDatum(in_line ? next_position(lines, waiter) : 0);
+		values[6] = Int32GetDatum(position);
 		values[7] = TimestampTzGetDatum(dlock_clock_to_wall(waiter->since));
 		isnull[8] = waiter->until == DLOCK_NEVER;
 		values[8] = isnull[8] ? (Datum) 0 :
@@ -482,6 +592,5 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 		values[9] = Int64GetDatum(waiter->ticket);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, isnull);
 	}
-	pfree(waiters);
 	return (Datum) 0;
 }

@@ -112,8 +112,8 @@ sub commands
 	return unless $version =~ /^\d+$/ && $run->(0, 'exec', 'b', '--', 'echo', 'runs') eq 'runs';
 
 	# a command that is renewed, and one that is asked to yield
-	my $renewed = $in_background->('exec', 'long', '--ttl=20s', '--', 'sleep', '600');
-	my $yields = $in_background->('exec', 'yields', '--ttl=20s', '--cleanup=1min', '--', 'sleep', '600');
+	my $renewed = $in_background->('exec', 'long', '--ttl=10min', '--', 'sleep', '600');
+	my $yields = $in_background->('exec', 'yields', '--ttl=10min', '--cleanup=1min', '--', 'sleep', '600');
 	$becomes->("SELECT count(*) = 2 FROM $locks WHERE key <> 'a'");
 	my $higher = $in_background->('acquire', 'yields', '--priority=5', '--wait=10min', '--ttl=1h');
 
@@ -188,12 +188,12 @@ sub calls
 	$call->('ok', 'check_key', 'a', version => $lock->{version}, owner => 'me');
 	$call->('ok', 'refresh_key', 'a', owner => 'me', ttl => 600000);
 	is($call->('ok', 'info', 'a')->{version}, $lock->{version}, 'info');
-	is($call->('ok', 'list', '%')->{first}, 'B', 'list: in the order of the real collation "C"');
-	is($call->('ok', 'list', '_')->{count}, 2, 'list of a pattern');
+	is($call->('ok', 'list', '*')->{first}, 'B', 'list: in the order of the real collation "C"');
+	is($call->('ok', 'list', '?')->{count}, 2, 'list of a pattern');
 	is($call->('ok', 'watch', 'a', version => 1, wait => 100)->{version}, $lock->{version}, 'watch');
 	$call->('unchanged', 'watch', 'a', version => $lock->{version}, wait => 1);
 	$call->('ok', 'observe', 'a', version => 1, wait => 100);
-	$call->('ok', 'waiters', '%');
+	$call->('ok', 'waiters', '*');
 	$call->('ok', 'force_release', 'B', reason => 'test');
 	$call->('ok', 'release', 'a');
 	$lock = $call->('ok', 'campaign', 'leader', ttl => 600000);
@@ -390,7 +390,7 @@ foreach my $case ([ $node->host, $node->port, 'pg_catalog, pg_temp' ], [ $bounce
 	my ($code, $version) = dlock('acquire', 'a', '--ttl=1h', $env);
 
 	is($code, 0, 'acquired');
-	my $run = start_dlock('exec', 'b', '--ttl=3s', '--', 'sleep', '600', $env);
+	my $run = start_dlock('exec', 'b', '--ttl=15s', '--', 'sleep', '600', $env);
 	plain_poll($node, 'in_public', "SELECT count(*) = 1 FROM public.dlock_locks WHERE key = 'b'");
 	$start = -s $node->logfile;
 	plain_sql($node, 'in_public',
