@@ -116,7 +116,7 @@ const char	dlock_sql_listen[] = "LISTEN dlock";
 
 #define ACQUIRE_ARGUMENTS(wait) \
 "key => $1" TEXT TERMS(wait) ", " SLOTS("$7" INT4) ", cleanup => $8" INTERVAL \
-", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL
+", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL ", again => true"
 
 const char	dlock_sql_try[] = "SELECT @.dlock_acquire(" ACQUIRE_ARGUMENTS("'0'") ")";
 
@@ -149,8 +149,11 @@ const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("9"));
 
 #define NAMED "key => $1" TEXT GRANT
 
+/* of a refresh: what else it could change */
+#define KEEP_REST ", value => NULL" TEXT ", at_least => NULL" INTERVAL
+
 #define REFRESH \
-"@.dlock_refresh(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL ", value => NULL" TEXT ")"
+"@.dlock_refresh(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL KEEP_REST ")"
 
 const char	dlock_sql_release[] =
 "SELECT @.dlock_release(key => " LIMITED("4", "$1" TEXT) GRANT ")";
@@ -198,7 +201,7 @@ const char	dlock_sql_release_all[] = "SELECT " EACH_RELEASED OF_GRANTS;
 const char	dlock_sql_enqueue[] =
 "SELECT @.dlock_enqueue(key => $1" TEXT ", ttl => $2" INTERVAL ", owner => $3" TEXT ", value => $4" TEXT
 ", priority => $5" INT4 ", wait => $6" INTERVAL ", " SLOTS("$7" INT4) ", cleanup => $8" INTERVAL
-", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL ")";
+", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL ", again => true)";
 
 /*
  * Key, ticket, owner, TTL, lock_timeout.  What has become of the ticket, null if
@@ -207,7 +210,7 @@ const char	dlock_sql_enqueue[] =
  */
 #define CLAIM(key, ticket, owner, ttl) \
 "s.state, s.version" TEXT ", CASE WHEN s.state" EQUALS "'granted'" TEXT " THEN (@.dlock_refresh(key => " key \
-", version => s.version, ttl => " ttl ", owner => " owner ", value => NULL" TEXT ") IS NOT NULL)" TEXT " END"
+", version => s.version, ttl => " ttl ", owner => " owner KEEP_REST ") IS NOT NULL)" TEXT " END"
 
 const char	dlock_sql_claim[] =
 "SELECT " CLAIM(LIMITED("5", "$1" TEXT), "$2" INT8, "$3" TEXT, "$4" INTERVAL)
@@ -268,7 +271,7 @@ const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
 		{GRANT_TYPES}, 1
 	},
 	[DLOCK_REFRESHES] = {
-		"u.i, (@.dlock_refresh(key => u.k, version => u.v, ttl => u.t, owner => u.o, value => NULL" TEXT ")"
+		"u.i, (@.dlock_refresh(key => u.k, version => u.v, ttl => u.t, owner => u.o" KEEP_REST ")"
 		" IS NOT NULL)" TEXT ", @.dlock_check(key => u.k, version => u.v, owner => u.o)" NO_TEXT
 		EACH_OF_GRANTS(", " UNNEST("4", INTERVAL), "k, v, o, t", LIMITED_BY("5")),
 		{GRANT_TYPES, DLOCK_TYPE_INTERVAL}, 1
@@ -282,21 +285,21 @@ const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
 	[DLOCK_TRIES_FOR_KEY] = {
 		EACH_TRIED(", value => NULL" TEXT ", priority => 0" INT4 ", session => false, slots => 1" INT4
 				   ", cleanup => '0'" INTERVAL ", force => false, at_least => '0'" INTERVAL
-				   ", delay => '0'" INTERVAL ", lazy => false")
+				   ", delay => '0'" INTERVAL ", lazy => false, shared => false, again => true")
 		" FROM (SELECT " UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT)
 		", " NUMBERS(TEXT) ") AS u(k, t, o, i)",
 		{DLOCK_TYPE_TEXT, DLOCK_TYPE_INTERVAL, DLOCK_TYPE_TEXT}, 0
 	},
 	[DLOCK_TRIES] = {
 		EACH_TRIED(", value => u.v, priority => u.p, session => u.c, " SLOTS("u.s")
-				   ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d, lazy => u.l")
+				   ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d, lazy => u.l, again => true")
 		EACH_REQUEST(BOOL, "k, t, o, v, p, c, s, y, f, a, d, l"),
 		{REQUEST_TYPES(DLOCK_TYPE_BOOL)}, 0
 	},
 	[DLOCK_ENQUEUES] = {
 		"u.i, @.dlock_enqueue(key => u.k, ttl => u.t, owner => u.o, value => u.v, priority => u.p"
 		", wait => u.w, " SLOTS("u.s") ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d"
-		", lazy => u.l)" TEXT NO_TEXT NO_TEXT
+		", lazy => u.l, again => true)" TEXT NO_TEXT NO_TEXT
 		EACH_REQUEST(INTERVAL, "k, t, o, v, p, w, s, y, f, a, d, l"),
 		{REQUEST_TYPES(DLOCK_TYPE_INTERVAL)}, 0
 	},
@@ -322,7 +325,7 @@ const char	dlock_sql_renew[] =
 " FROM @.dlock_get(key => x.k) l WHERE l.version" EQUALS "x.v) END"
 " FROM (SELECT u.i, u.k, u.v,"
 " CASE WHEN u.r THEN @.dlock_refresh(key => u.k, version => u.v,"
-" ttl => NULL" INTERVAL ", owner => u.o, value => NULL" TEXT ") IS NOT NULL END AS refreshed,"
+" ttl => NULL" INTERVAL ", owner => u.o" KEEP_REST ") IS NOT NULL END AS refreshed,"
 " @.dlock_check(key => u.k, version => u.v, owner => u.o) AS state"
 " FROM " LIMIT("5") ","
 " ROWS FROM (" GRANTS ", pg_catalog.unnest($4" BOOL "[]))"

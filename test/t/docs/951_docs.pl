@@ -485,7 +485,7 @@ sub check_reference
 	$there =~ s/::\w+(?:\[\])?//g;
 	$there =~ s/\binteger\b/int/g;
 	$there =~ s/'00:00:00'/'0'/g;
-	$there =~ s/\bIN |\bOUT \w+ \w+(?:, )?//g;
+	$there =~ s/\bIN |\bOUT \w+ \w+(?:\[\])?(?:, )?//g;
 	@cells = map { $_->[0] =~ s/^`(?:CALL )?|`$//gr } rows(section($text, 'Functions'));
 	is(join("\n", sort @cells), $there, 'docs/reference.md: functions');
 

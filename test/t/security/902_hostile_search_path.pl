@@ -383,7 +383,7 @@ foreach my $case ([ $node->host, $node->port, 'pg_catalog, pg_temp' ], [ $bounce
 
 {
 	my $env = { env => { PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'in_public' } };
-	my $signature = 'public.dlock_refresh(key text, version bigint, ttl interval, owner text, value text, more integer';
+	my $signature = 'public.dlock_refresh(key text, version bigint, ttl interval, owner text, value text, at_least interval, more integer';
 	my ($code, $version) = dlock('acquire', 'a', '--ttl=1h', $env);
 
 	is($code, 0, 'acquired');
