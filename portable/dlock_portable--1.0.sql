@@ -520,8 +520,8 @@ BEGIN
 					IF versions[n] IS NULL THEN RAISE EXCEPTION USING ERRCODE = 'LKBSY'; END IF;
 				END LOOP;
 				-- all TTLs count from when the last key was won
-				UPDATE dlock.locks l SET refreshed_at = clock_timestamp(), expires_at = clock_timestamp() + l.ttl
-				  FROM unnest(qs) q WHERE l.key = q.key AND l.held AND l.version = ANY (versions);
+				UPDATE dlock.locks l SET refreshed_at = t.now, expires_at = t.now + l.ttl
+				  FROM unnest(qs) q, (SELECT clock_timestamp() AS now OFFSET 0) t WHERE l.key = q.key AND l.held AND l.version = ANY (versions);
 				RETURN versions;
 			EXCEPTION WHEN SQLSTATE 'LKBSY' THEN NULL;
 			END;

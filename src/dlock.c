@@ -13,6 +13,7 @@
 #include "miscadmin.h"
 
 #include "compat.h"
+#include "fence/connection_fence.h"
 #include "fence/statement_role.h"
 #include "guc.h"
 #include "health/direct_writes.h"
@@ -21,6 +22,7 @@
 #include "lock/xact.h"
 #include "policy/policy.h"
 #include "rows/place_count.h"
+#include "rows/places.h"
 #include "rows/table.h"
 #include "shard/shard.h"
 #include "shmem.h"
@@ -35,7 +37,11 @@ void
 _PG_init(void)
 {
 	dlock_guc_init();
+
+	/* before all that registers a callback, which then runs earlier */
+	dlock_connection_fence_init();
 	dlock_table_init();
+	dlock_places_init();
 	dlock_place_count_init();
 	dlock_xact_init();
 	dlock_shard_init();

@@ -16,6 +16,9 @@ extern int	dlock_max_tickets;
 /* how long a free row is kept, so that the next grant of its key can use it */
 #define DLOCK_LINGER_US ((int64) dlock_reap_interval * 1000 * 60)
 
+/* how long a lapsed grant is kept */
+#define DLOCK_LAPSE_US ((int64) dlock_max_ttl * 1000)
+
 extern bool dlock_require_sync;
 extern bool dlock_durable_grants;
 
@@ -30,6 +33,10 @@ typedef enum DlockLogEnds
 extern int	dlock_log_ends;
 extern bool dlock_only_served;
 extern char *dlock_token;		/* digits, or empty */
+
+/* dlock.fence, whose own name is that of a function: version:key, or empty */
+extern char *dlock_connection_fence;
+extern char *dlock_require_fence;	/* a prefix of keys, or empty */
 
 extern void dlock_guc_init(void);
 
