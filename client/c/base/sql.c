@@ -160,8 +160,11 @@ const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("9"));
 
 #define NAMED "key => $1" TEXT GRANT
 
+/* of a refresh: what else it could change */
+#define KEEP_REST ", value => NULL" TEXT ", at_least => NULL" INTERVAL
+
 #define REFRESH \
-"@.dlock_refresh(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL ", value => NULL" TEXT ", at_least => NULL" INTERVAL ")"
+"@.dlock_refresh(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL KEEP_REST ")"
 
 const char	dlock_sql_release[] =
 "SELECT @.dlock_release(key => " LIMITED("4", "$1" TEXT) GRANT ")";
@@ -219,7 +222,7 @@ const char	dlock_sql_enqueue[] =
  */
 #define CLAIM(key, ticket, owner, ttl) \
 "s.state, s.version" TEXT ", CASE WHEN s.state" EQUALS "'granted'" TEXT " THEN (@.dlock_refresh(key => " key \
-", version => s.version, ttl => " ttl ", owner => " owner ", value => NULL" TEXT ", at_least => NULL" INTERVAL ") IS NOT NULL)" TEXT " END"
+", version => s.version, ttl => " ttl ", owner => " owner KEEP_REST ") IS NOT NULL)" TEXT " END"
 
 const char	dlock_sql_claim[] =
 "SELECT " CLAIM(LIMITED("5", "$1" TEXT), "$2" INT8, "$3" TEXT, "$4" INTERVAL)
