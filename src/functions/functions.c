@@ -330,7 +330,7 @@ Datum
 dlock_limit(PG_FUNCTION_ARGS)
 {
 	DlockRequest request = {0};
-	DlockResult result;
+	DlockResult result = {0};
 	Interval   *left = palloc0(sizeof(Interval));
 
 	dlock_arguments_prevent_read_only("dlock_limit()");
