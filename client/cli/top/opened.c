@@ -14,7 +14,7 @@
 static const char *
 find_key(const Top *top)
 {
-	const List *list = top->hot_only ? &top->hot : top->list;
+	const List *list = top->hot_only ? &top->hot : &top->list;
 	const char *typed = top->typed.data != NULL ? top->typed.data : "";
 	size_t		i;
 
