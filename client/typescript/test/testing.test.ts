@@ -93,9 +93,10 @@ test('an onEvent that fails is a warning', async () => {
 function scripted(answer: (sql: string, params: readonly Param[]) => Row[] | Promise<Row[]>, events: LockEvent[] = []): Locks {
   const connection = (): Connection => ({
     pid: undefined,
-    query: async (sql, params, sent) => {
+    query: async (text, params, sent) => {
+      const sql = text.replaceAll('fake.', '@.');
       sent();
-      if (sql === HELLO) return [['1', '@']];
+      if (sql === HELLO) return [['1', 'fake']];
       if (sql === FEATURES) return [['fake', '1', '{}']];
       return answer(sql, params);
     },
