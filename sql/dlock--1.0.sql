@@ -585,7 +585,7 @@ CREATE FUNCTION dlock_features(
 )
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 	SELECT 'c'::pg_catalog.text, '1.0'::pg_catalog.text,
-		   '{acquire_all,again,at_least,delay,fence,fence_trigger,lazy,list,policies,preemption,session,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
+		   '{acquire_all,again,at_least,connection_fence,delay,fence,fence_trigger,lazy,list,policies,preemption,session,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
 $$;
 COMMENT ON FUNCTION dlock_features IS
 	'which edition of dlock this is, its version, and what it has';

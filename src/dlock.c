@@ -13,6 +13,7 @@
 #include "miscadmin.h"
 
 #include "compat.h"
+#include "fence/connection_fence.h"
 #include "fence/statement_role.h"
 #include "guc.h"
 #include "health/direct_writes.h"
@@ -35,6 +36,9 @@ void
 _PG_init(void)
 {
 	dlock_guc_init();
+
+	/* before all that registers a callback, which then runs earlier */
+	dlock_connection_fence_init();
 	dlock_table_init();
 	dlock_place_count_init();
 	dlock_xact_init();

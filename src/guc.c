@@ -11,12 +11,14 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
 #include <limits.h>
 
 #include "miscadmin.h"
 #include "utils/guc.h"
 
 #include "guc.h"
+#include "rules/key.h"
 
 int			dlock_default_ttl;
 int			dlock_max_ttl;
@@ -27,6 +29,8 @@ bool		dlock_durable_grants;
 int			dlock_log_ends;
 bool		dlock_only_served;
 char	   *dlock_token;
+char	   *dlock_connection_fence;
+char	   *dlock_require_fence;
 
 static const struct config_enum_entry log_ends_options[] = {
 	{"none", DLOCK_LOG_NO_ENDS, false},
@@ -46,6 +50,34 @@ check_token(char **newval, void **extra, GucSource source)
 	if (strspn(p, "0123456789") == strlen(p) && strlen(p) <= 19)
 		return true;
 	GUC_check_errdetail("A fencing token is the number that dlock_acquire returned.");
+	return false;
+}
+
+/* A key may contain colons; a version does not. */
+static bool
+check_fence(char **newval, void **extra, GucSource source)
+{
+	const char *p = *newval;
+	char	   *end;
+	int64		version;
+
+	if (p == NULL || *p == '\0')
+		return true;
+	errno = 0;
+	version = strtoi64(p, &end, 10);
+	if (isdigit((unsigned char) *p) && errno == 0 && version > 0 && *end == ':' &&
+		end[1] != '\0' && strlen(end + 1) <= DLOCK_MAX_KEY)
+		return true;
+	GUC_check_errdetail("A fence is the version of a grant, a colon, and the key of its lock, for instance 17:leader.");
+	return false;
+}
+
+static bool
+check_prefix(char **newval, void **extra, GucSource source)
+{
+	if (*newval == NULL || strlen(*newval) <= DLOCK_MAX_KEY)
+		return true;
+	GUC_check_errdetail("No key is longer than %d bytes.", DLOCK_MAX_KEY);
 	return false;
 }
 
@@ -128,6 +160,23 @@ dlock_guc_init(void)
 							   "",
 							   PGC_USERSET, 0,
 							   check_token, NULL, NULL);
+
+	DefineCustomStringVariable("dlock.fence",
+							   "Commits what was written only while this grant is held.",
+							   "The version of the grant, a colon, and the key of its lock. Where "
+							   "connections are pooled, use SET LOCAL.",
+							   &dlock_connection_fence,
+							   "",
+							   PGC_USERSET, 0,
+							   check_fence, NULL, NULL);
+
+	DefineCustomStringVariable("dlock.require_fence",
+							   "Commits what was written only if dlock.fence names a key with this prefix.",
+							   NULL,
+							   &dlock_require_fence,
+							   "",
+							   PGC_SUSET, 0,
+							   check_prefix, NULL, NULL);
 
 	MarkGUCPrefixReserved("dlock");
 }

@@ -31,6 +31,10 @@ extern int	dlock_log_ends;
 extern bool dlock_only_served;
 extern char *dlock_token;		/* digits, or empty */
 
+/* dlock.fence, whose own name is that of a function: version:key, or empty */
+extern char *dlock_connection_fence;
+extern char *dlock_require_fence;	/* a prefix of keys, or empty */
+
 extern void dlock_guc_init(void);
 
 #endif							/* DLOCK_GUC_H */

@@ -34,7 +34,7 @@ dlock_worker_describe(BackgroundWorker *worker, const char *name, int restart_ti
 static void
 set(const char *name, const char *value)
 {
-	SetConfigOption(name, value, PGC_USERSET, PGC_S_OVERRIDE);
+	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 /* In a worker that has connected to its database. */
@@ -46,7 +46,9 @@ dlock_worker_set_up(const char *lock_timeout)
 	set("search_path", "pg_catalog, pg_temp");
 	set("lock_timeout", lock_timeout);
 
-	/* whatever the owner of the database has set */
+	/* whatever is set for the database or the role */
+	set("dlock.fence", "");
+	set("dlock.require_fence", "");
 	set("default_transaction_isolation", "read committed");
 	set("default_transaction_read_only", "off");
 	set("default_transaction_deferrable", "off");

@@ -83,6 +83,7 @@ typedef struct
 	char	  **command;
 	int64_t		kill_after;		/* -1: none given */
 	int			on_preempt;		/* signal; 0: none */
+	bool		fence;
 	bool		once;
 	bool		observe;
 

@@ -132,6 +132,8 @@ static const OptionHelp option_help[] = {
 	"                         a quarter of the TTL)"},
 	{RUNS, "on-preempt", "--on-preempt=SIGNAL    signal to send when asked to yield, or \"none\"\n"
 	"                         (default: TERM)"},
+	{RUNS, "fence", "--fence                connections of the command commit writes only while\n"
+	"                         KEY is held (sets dlock.fence in PGOPTIONS)"},
 	{BIT(CMD_ELECT), "once", "--once                 exit when the leadership is lost"},
 	{BIT(CMD_ELECT), "observe", "--observe              follow the election without taking part"},
 	{BIT(CMD_FORCE_RELEASE), "reason", "--reason=TEXT          reason, for the log and the event"},

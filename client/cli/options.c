@@ -70,6 +70,7 @@ static const OptionRow option_rows[] = {
 	{"lazy", 0, FLAG, FIELD(lazy), 0, NULL},
 	{"kill-after", 0, DURATION, FIELD(kill_after), 0, NULL},
 	{"on-preempt", 0, SPECIAL, 0, 0, take_on_preempt},
+	{"fence", 0, FLAG, FIELD(fence), 0, NULL},
 	{"once", 0, FLAG, FIELD(once), 0, NULL},
 	{"observe", 0, FLAG, FIELD(observe), 0, NULL},
 	{"reason", 0, STRING, FIELD(reason), 0, NULL},

@@ -204,11 +204,13 @@ check_trigger(const TriggerData *data)
 
 /*
  * Lock the grant of this version until the transaction ends, or raise an error if it
- * is not held.  For dlock_fence() and the trigger; a trigger accepts an exclusive
- * grant only.
+ * is not held.  For dlock_fence(), the trigger and the fence of a connection; a
+ * trigger accepts an exclusive grant only.  The hint is for those that call no
+ * function, or NULL.
  */
 void
-dlock_fence_require(const DlockKey *key, int64 version, Oid role, bool exclusive_only)
+dlock_fence_require(const DlockKey *key, int64 version, Oid role, bool exclusive_only,
+					const char *hint)
 {
 	DlockRequest request = {.op = DLOCK_FENCE};
 	DlockResult result;
@@ -232,6 +234,7 @@ dlock_fence_require(const DlockKey *key, int64 version, Oid role, bool exclusive
 			 result.answer == DLOCK_IS_NOT_HELD ?
 			 errdetail("It has expired, was released, or was never acquired.") :
 			 errdetail("It is held by another grant or by another role."),
+			 hint != NULL ? errhint("%s", hint) :
 			 errhint("Roll back, acquire the lock again, and repeat the work with the new version.")));
 }
 
@@ -266,7 +269,7 @@ dlock_fence_trigger(PG_FUNCTION_ARGS)
 	key = find_key(data, row);
 	token = find_token(data, row);
 	dlock_key_set(&fenced, key, strlen(key));
-	dlock_fence_require(&fenced, token, dlock_statement_role_of_trigger(data), true);
+	dlock_fence_require(&fenced, token, dlock_statement_role_of_trigger(data), true, NULL);
 
 	if (row != NULL && TRIGGER_FIRED_BY_UPDATE(data->tg_event))
 	{

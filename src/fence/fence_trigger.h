@@ -13,7 +13,7 @@
 #include "rules/key.h"
 
 extern void dlock_fence_require(const DlockKey *key, int64 version, Oid role,
-								bool exclusive_only);
+								bool exclusive_only, const char *hint);
 
 /* the text of a column, as it is in the key of a trigger */
 extern char *dlock_key_text(Datum value, Form_pg_attribute att);

@@ -252,7 +252,7 @@ dlock_fence(PG_FUNCTION_ARGS)
 	dlock_arguments_key(fcinfo, &request);
 	if (PG_ARGISNULL(1))
 		dlock_arguments_null("version");
-	dlock_fence_require(&request.key, PG_GETARG_INT64(1), GetUserId(), false);
+	dlock_fence_require(&request.key, PG_GETARG_INT64(1), GetUserId(), false, NULL);
 	PG_RETURN_VOID();
 }
 

@@ -15,9 +15,13 @@
  *
  * So at PRE_COMMIT, and for this transaction alone, synchronous_commit is
  * raised if the transaction contains a grant, and turned off if its only writes
- * were such releases and renewals.  Two signs tell that there were no other
- * writes: the transaction had no id before our first write, and the backend has
- * written no WAL but ours since then.  In doubt nothing is lowered.
+ * were such releases and renewals.  Two signs tell that nothing else needs a flush:
+ * one of our operations gave the transaction its id, and the backend has written no
+ * WAL but ours since the first of them.  In doubt nothing is lowered.
+ *
+ * WAL does not tell whether a transaction has written something else that a fence has
+ * to judge: a SELECT can write WAL, and a write to an unlogged table writes none.  Ids
+ * of commands do, see dlock_xact_wrote_other().
  *
  * Every key that a transaction is about to change is noted in the journal first
  * (journal.c), so that its waiters are woken at the end, however the transaction
@@ -46,7 +50,10 @@
 static struct
 {
 	bool		touched;		/* a lock operation has run */
-	bool		had_xid;		/* something was written before it */
+	bool		had_id;			/* before the current operation */
+	bool		id_is_ours;		/* an operation gave the transaction its id */
+	CommandId	command_enter;	/* the command before the current operation */
+	CommandId	commands_ours;	/* how many commands our operations were */
 	int			wrote;			/* DlockWrite bits */
 	int64		wal_first;		/* WAL records before the first operation */
 	int64		wal_enter;		/* ... before the current operation */
@@ -63,10 +70,15 @@ dlock_xact_enter(void)
 	{
 		xact.touched = true;
 		dlock_stats_attach();
-		xact.had_xid = TransactionIdIsValid(GetTopTransactionIdIfAny());
 		xact.wal_first = pgWalUsage.wal_records;
 		xact.wal_ours = 0;
 	}
+
+	/* what the statement around us has written, or will, is not ours */
+	if (!IsInParallelMode())
+		CommandCounterIncrement();
+	xact.command_enter = GetCurrentCommandId(false);
+	xact.had_id = TransactionIdIsValid(GetTopTransactionIdIfAny());
 	xact.wal_enter = pgWalUsage.wal_records;
 }
 
@@ -75,10 +87,41 @@ dlock_xact_leave(DlockWrite wrote)
 {
 	xact.wrote |= wrote;
 	xact.wal_ours += pgWalUsage.wal_records - xact.wal_enter;
+	xact.commands_ours += GetCurrentCommandId(false) - xact.command_enter;
+	if (!xact.had_id && TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		xact.id_is_ours = true;
 
 	/* a try that failed leaves nothing to do at the end */
-	if (xact.wrote == DLOCK_WROTE_NOTHING && dlock_journal_is_empty())
+	if (xact.wrote == DLOCK_WROTE_NOTHING && !xact.id_is_ours &&
+		xact.commands_ours == 0 && dlock_journal_is_empty())
 		xact.touched = false;
+}
+
+/*
+ * Has anything but lock operations written in this transaction?  For a fence that
+ * judges the transaction at PRE_COMMIT; in doubt it has.
+ *
+ * A transaction that has written has an id.  If something else gave it that id, that
+ * is the answer.  If one of our operations did, the commands tell.  Whatever writes a
+ * row, in a table of any kind, uses the id of the current command, and the next
+ * command gets a new one only if that of the last was used.  So there is another
+ * writer if more ids were used than we have used.  A rollback to a savepoint does not
+ * take them back, and neither it nor a statement that found no row is distinguished
+ * from a write.
+ *
+ * Without an id of a command, there are only: nextval() and setval(), which no rollback
+ * undoes; LOCK; pg_current_xact_id(); and messages of pg_logical_emit_message().  After
+ * a lock operation that wrote, they pass for nothing.
+ */
+bool
+dlock_xact_wrote_other(void)
+{
+	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return false;
+	if (!xact.id_is_ours)
+		return true;
+	CommandCounterIncrement();
+	return GetCurrentCommandId(false) != xact.commands_ours;
 }
 
 /*
@@ -162,7 +205,7 @@ dlock_xact_want_reaper(int64 when)
 static bool
 wrote_only_ours(void)
 {
-	return !xact.had_xid &&
+	return xact.id_is_ours &&
 		pgWalUsage.wal_records - xact.wal_first == xact.wal_ours;
 }
 

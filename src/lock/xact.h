@@ -23,6 +23,7 @@ typedef enum DlockWrite
 extern void dlock_xact_init(void);
 extern void dlock_xact_enter(void);
 extern void dlock_xact_leave(DlockWrite wrote);
+extern bool dlock_xact_wrote_other(void);
 extern int	dlock_xact_begin_change(uint64 hash);
 extern void dlock_xact_cancel_change(int change);
 extern void dlock_xact_end_change(int change, bool wakes_turn,

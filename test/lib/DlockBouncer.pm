@@ -5,7 +5,7 @@
 #   $bouncer->folder, $bouncer->port
 #   $bouncer->reload($other_target);
 #
-# "more" is added to the configuration.  Every client is logged in as that user.  PgBouncer ends with the object.
+# "more" is added to the configuration; "listen" is an address.  Every client is logged in as that user.  PgBouncer ends with the object.
 #
 # From here on the clients of this test speak protocol 3.0.  PgBouncer 1.18 does not
 # negotiate, and libpq of PostgreSQL 19 offers 3.9999 to find such servers.
@@ -29,7 +29,7 @@ sub new
 	my ($program) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
 	my $folder = PostgreSQL::Test::Utils::tempdir_short();
 	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	my $self = bless { pool_size => 20, mode => 'transaction', databases => ['postgres'], more => '', log => "$folder/log", %params, folder => $folder, port => $port }, $class;
+	my $self = bless { pool_size => 20, mode => 'transaction', databases => ['postgres'], listen => '', more => '', log => "$folder/log", %params, folder => $folder, port => $port }, $class;
 
 	die 'pgbouncer is missing (Debian package pgbouncer)' unless $program;
 	$self->configure($params{target});
@@ -52,7 +52,7 @@ sub configure
 [databases]
 $databases
 [pgbouncer]
-listen_addr =
+listen_addr = $self->{listen}
 listen_port = $self->{port}
 unix_socket_dir = $self->{folder}
 auth_type = any

@@ -11,9 +11,14 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "common/pg_prng.h"
+#include "executor/spi.h"
 #include "fmgr.h"
 #include "storage/lwlock.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "rows/row_hint.c"
 
@@ -22,6 +27,7 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(dlock_test_lose_hints);
 PG_FUNCTION_INFO_V1(dlock_test_set_hint);
 PG_FUNCTION_INFO_V1(dlock_test_poison_hints);
+PG_FUNCTION_INFO_V1(dlock_test_run_at_commit);
 
 static void
 attach(void)
@@ -80,5 +86,36 @@ dlock_test_poison_hints(PG_FUNCTION_ARGS)
 	if (dice >> 60 == 0)
 		ItemPointerSet(&tid, MaxBlockNumber, FirstOffsetNumber);
 	set_hint_of(PG_GETARG_TEXT_PP(0), DLOCK_HEAD, &tid);
+	PG_RETURN_VOID();
+}
+
+static char *at_commit = NULL;
+
+static void
+run_at_commit(XactEvent event, void *arg)
+{
+	char	   *sql = at_commit;
+
+	if (event != XACT_EVENT_PRE_COMMIT || sql == NULL)
+		return;
+	at_commit = NULL;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	SPI_connect();
+	SPI_execute(sql, false, 0);
+	SPI_finish();
+	PopActiveSnapshot();
+	pfree(sql);
+}
+
+/* As another extension does: the end of this transaction runs this statement. */
+Datum
+dlock_test_run_at_commit(PG_FUNCTION_ARGS)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(run_at_commit, NULL);
+	registered = true;
+	at_commit = MemoryContextStrdup(TopMemoryContext, text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	PG_RETURN_VOID();
 }

@@ -236,7 +236,7 @@ static int
 run_under(Hold *hold, const Options *options, EndReason *reason)
 {
 	Run			run = {.options = options,.hold = hold};
-	char	  **variables = make_variables(hold);
+	char	  **variables = make_variables(hold, options->fence);
 	int			code;
 
 	run.grace = dlock_min(options->kill_after >= 0 ? options->kill_after :

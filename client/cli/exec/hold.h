@@ -45,7 +45,7 @@ extern void report_lost(dlock_handle *handle, const Options *options);
 
 /* inherit.c: the locks that we run under, as the environment says */
 extern int64_t inherited_version(const char *key, const char **owner);	/* 0: none */
-extern char **make_variables(const Hold *hold);
+extern char **make_variables(const Hold *hold, bool fence);
 extern void free_variables(char **variables);
 
 #endif							/* DLOCK_CLI_HOLD_H */

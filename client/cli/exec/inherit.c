@@ -7,6 +7,9 @@
  * commands around it.  These variables may be stale, or set by anyone.  They only
  * say what to ask the server about.  A version is unique in one database only;
  * with the owner, no grant of another database is taken for ours.
+ *
+ * With --fence, PGOPTIONS has the first of our locks as the fence of all connections
+ * that the command makes.
  */
 #include "exec/hold.h"
 
@@ -106,9 +109,28 @@ contains(const Hold *hold, const char *key)
 	return false;
 }
 
-/* These locks, followed by those that we run under ourselves. */
+/*
+ * What is there already, and the fence.  The server splits the options at white
+ * space, which its locale defines, and takes what follows a backslash as it is.
+ */
+static char *
+fence_options(const char *key, int64_t version)
+{
+	const char *others = getenv("PGOPTIONS");
+	Text		text = {0};
+
+	text_add(&text, "PGOPTIONS=");
+	if (others != NULL && *others != '\0')
+		text_format(&text, "%s ", others);
+	text_format(&text, "-c dlock.fence=%lld:", (long long) version);
+	for (; *key != '\0'; key++)
+		text_format(&text, *key <= ' ' || *key == '\\' || *key > '~' ? "\\%c" : "%c", *key);
+	return text_take(&text);
+}
+
+/* These locks, followed by those that we run under ourselves; and the fence. */
 char **
-make_variables(const Hold *hold)
+make_variables(const Hold *hold, bool fence)
 {
 	char	  **variables;
 	const char *key;
@@ -120,7 +142,7 @@ make_variables(const Hold *hold)
 
 	while (inherited(around + 1, &key, &owner) != 0)
 		around++;
-	variables = allocate((size_t) (3 * (hold->count + around) + 1) * sizeof(char *));
+	variables = allocate((size_t) (3 * (hold->count + around) + 2) * sizeof(char *));
 	for (n = 0; n < hold->count; n++)
 		add_lock(variables, &used, hold->keys[n], dlock_version(hold->locks[n]),
 				 dlock_owner(hold->locks[n]));
@@ -130,6 +152,8 @@ make_variables(const Hold *hold)
 		if (!contains(hold, key))
 			add_lock(variables, &used, key, version, owner);
 	}
+	if (fence)
+		variables[used] = fence_options(hold->keys[0], dlock_version(hold->locks[0]));
 	return variables;
 }
 

@@ -48,6 +48,20 @@ is((dlock('exec', 'a', dlock_program(), 'check'))[1], "held\n", 'check within ex
 is( (dlock('exec', 'a', '--ttl=40s', '--', 'sh', '-c', dlock_program() . ' info a --json'))[1] =~ /"ttl":40.000/,
 	1, 'the TTL');
 
+# --fence: the connections of the command are fenced, whatever the key is
+$node->safe_psql('postgres', 'CREATE TABLE written (what text)');
+foreach my $key ('a', q{ an odd\\ key: "\t\xc3\xbc'})
+{
+	my @psql = ('psql', '-XAtq', '-v', 'VERBOSITY=sqlstate', '-c');
+	my $late = dlock_program() . q{ release && psql -XAtq -v VERBOSITY=sqlstate -c "INSERT INTO written VALUES ('late')"; echo $?};
+
+	local $ENV{PGOPTIONS} = '-c work_mem=12345kB';
+	dlock_is([ 'exec', $key, '--fence', '--', @psql, "INSERT INTO written VALUES ('ours'); SHOW work_mem" ],
+		0, qr/^12345kB$/, $none, "\"$key\": with the lock the command writes, and the other options stay");
+	dlock_is([ 'exec', $key, '--fence', '--', 'sh', '-c', $late ], 76, qr/^1$/m, qr/ERROR:  LK001/, "\"$key\": without it nothing");
+}
+is($node->safe_psql('postgres', q{SELECT string_agg(what, ' ') FROM written}), 'ours ours', 'what was written');
+
 # busy
 my $version = (dlock('acquire', 'b', '--ttl=1h'))[1] + 0;
 my $never = temp_file();
