@@ -40,11 +40,6 @@ my %commands = (
 			"$client/java/examples/DlockExample.java");
 		return ('java', '-cp', "$dir/java:$jar", 'DlockExample');
 	},
-	node => sub {
-		local $ENV{NODE_PATH} = join ':', $ENV{NODE_PATH} // (), '/usr/share/nodejs';
-
-		return ('env', "NODE_PATH=$ENV{NODE_PATH}", 'node', "$client/typescript/examples/dlock_example.js");
-	},
 	go => sub {
 		local $ENV{GO111MODULE} = 'off';
 		local $ENV{GOPATH} = '/usr/share/gocode';
@@ -65,7 +60,7 @@ foreach my $language (@languages)
 # The test runs what the page shows.
 my %sources = (
 	python => 'python/examples/dlock_example.py',
-	js => 'typescript/examples/dlock_example.js',
+	ts => 'typescript/test/example.ts',
 	java => 'java/examples/DlockExample.java',
 	go => 'go/examples/dlock_example.go');
 my $page = slurp_file("$client/../docs/languages.md");
