@@ -39,7 +39,7 @@ OBJS = \
 	src/queue/wait_log.o \
 	src/queue/wait_report.o \
 	src/rows/find.o \
-	src/rows/place_count.o \
+	src/rows/expiry.o src/rows/place_count.o \
 	src/rows/places.o \
 	src/rows/row.o \
 	src/rows/row_hint.o \

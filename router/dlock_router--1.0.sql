@@ -568,8 +568,8 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
 		   l.requestor_since, l.requestor_deadline
-	  FROM @extschema@.dlock_list("prefix" => $2,
-		"after" => $3, "max_keys" => $4) l;
+	  FROM @extschema@.dlock_list("pattern" => $2,
+		"after" => $3, "limit" => $4) l;
 $$;
 COMMENT ON FUNCTION dlock_router.list_of IS 'dlock_list, on the cluster of a partition';
 
@@ -596,7 +596,7 @@ END
 $$;
 COMMENT ON FUNCTION dlock_router.missing IS 'warns that a cluster is left out';
 
-CREATE FUNCTION dlock_router.list_all(prefix text, after text, max_keys integer)
+CREATE FUNCTION dlock_router.list_all(pattern text, after text, "limit" integer)
 RETURNS TABLE (granted dlock_router.grants, cluster text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -605,7 +605,7 @@ BEGIN
 	FOR c IN SELECT * FROM dlock_router.partitions() LOOP
 		BEGIN
 			RETURN QUERY SELECT l, c.cluster
-			  FROM dlock_router.list_of(c.partition, list_all.prefix, list_all.after, list_all.max_keys) l;
+			  FROM dlock_router.list_of(c.partition, list_all.pattern, list_all.after, list_all."limit") l;
 		EXCEPTION
 			WHEN data_exception THEN
 				RAISE;			-- an argument is invalid
@@ -618,7 +618,7 @@ $$;
 COMMENT ON FUNCTION dlock_router.list_all IS 'dlock_list, on all clusters';
 
 CREATE VIEW dlock_locks AS
-	SELECT (a.granted).*, a.cluster FROM dlock_router.list_all('', NULL, NULL) a;
+	SELECT (a.granted).*, a.cluster FROM dlock_router.list_all('*', NULL, NULL) a;
 COMMENT ON VIEW dlock_locks IS
 	'one row for each live grant on all clusters, and for each key that an open transaction keeps busy';
 GRANT SELECT ON dlock_locks TO PUBLIC;
@@ -639,9 +639,9 @@ COMMENT ON FUNCTION dlock_get IS
 	'the rows of dlock_locks of one key, found by the index';
 
 CREATE FUNCTION dlock_list(
-	prefix text DEFAULT '',
+	pattern text DEFAULT '*',
 	after text DEFAULT NULL,
-	max_keys integer DEFAULT NULL
+	"limit" integer DEFAULT NULL
 ) RETURNS SETOF @extschema@.dlock_locks
 LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 100
 SET search_path = pg_catalog, pg_temp AS $$
@@ -650,13 +650,13 @@ BEGIN
 	RETURN QUERY SELECT (r.granted).*, r.cluster
 	  FROM (SELECT a.granted, a.cluster,
 				   dense_rank() OVER (ORDER BY (a.granted).key COLLATE "C") AS nth
-			  FROM dlock_router.list_all(dlock_list.prefix, dlock_list.after, dlock_list.max_keys) a) r
-	 WHERE dlock_list.max_keys IS NULL OR r.nth <= dlock_list.max_keys
+			  FROM dlock_router.list_all(dlock_list.pattern, dlock_list.after, dlock_list."limit") a) r
+	 WHERE dlock_list."limit" IS NULL OR r.nth <= dlock_list."limit"
 	 ORDER BY (r.granted).key COLLATE "C", (r.granted).version;
 END
 $$;
 COMMENT ON FUNCTION dlock_list IS
-	'the rows of dlock_locks of keys that begin with a prefix, in the order of their keys, read by the index';
+	'the rows of dlock_locks of keys that match a pattern, in the order of their keys, read by the index';
 
 CREATE FUNCTION dlock_router.waiters_of(integer,
 	OUT key text, OUT pid integer, OUT ticket bigint, OUT role text, OUT owner text,

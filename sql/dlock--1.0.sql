@@ -292,7 +292,7 @@ COMMENT ON FUNCTION dlock_locks_shown IS 'the rows of the view dlock_locks';
 
 CREATE VIEW dlock_locks AS SELECT * FROM @extschema@.dlock_locks_shown();
 COMMENT ON VIEW dlock_locks IS
-	'one row for each live grant, and for each key that an open transaction keeps busy; owner and value of another role''s grant are null';
+	'one row for each live grant, and for each key that an open transaction keeps busy; owner and value of another role''s grant are null. Every query reads the whole table, also one with WHERE key = ...: use dlock_get(key) or dlock_list(pattern), which read the index';
 GRANT SELECT ON dlock_locks TO PUBLIC;
 
 CREATE FUNCTION dlock_get(
@@ -304,14 +304,14 @@ COMMENT ON FUNCTION dlock_get IS
 	'the rows of dlock_locks of one key, found by the index';
 
 CREATE FUNCTION dlock_list(
-	prefix text DEFAULT '',
+	pattern text DEFAULT '*',
 	after text DEFAULT NULL,
-	max_keys integer DEFAULT NULL
+	"limit" integer DEFAULT NULL
 ) RETURNS SETOF @extschema@.dlock_locks
 AS 'MODULE_PATHNAME', 'dlock_list'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION dlock_list IS
-	'the rows of dlock_locks of keys that begin with a prefix, in the order of their keys, read by the index';
+	'the rows of dlock_locks of keys that match a pattern (* any text, ? one character), in the order of their keys: of at most "limit" keys that come after the given one; read by the index';
 
 -- A request that waits without a connection: src/tickets/ticket.c, src/tickets/granter.c.
 CREATE FUNCTION dlock_enqueue(

@@ -27,12 +27,15 @@ typedef struct DlockProgress
 {
 	int64		next_visit;		/* lease time; no visit before that */
 	int64		not_before;		/* lease time; no pass before that */
-	BlockNumber next_block;		/* where the next pass continues */
+	uint32		next_slot;		/* where the next pass continues (expiry.c) */
 	Oid			file;			/* ... in this file of the table */
-	int64		next_due;		/* when a row seen so far falls due */
+	BlockNumber nblocks;		/* ... which had so many blocks */
+	int64		linger;			/* what the bounds were computed with */
+	int64		lapse;
+	bool		reading;		/* some bounds have been taken away */
 	bool		ended;			/* the visit came to its end */
-	bool		from_start;		/* all blocks before next_block were read in
-								 * this run */
+	bool		from_start;		/* all slots before next_slot were read since
+								 * all bounds were forgotten */
 } DlockProgress;
 
 /*

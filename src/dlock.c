@@ -22,6 +22,7 @@
 #include "lock/xact.h"
 #include "policy/policy.h"
 #include "rows/place_count.h"
+#include "rows/places.h"
 #include "rows/table.h"
 #include "shard/shard.h"
 #include "shmem.h"
@@ -40,6 +41,7 @@ _PG_init(void)
 	/* before all that registers a callback, which then runs earlier */
 	dlock_connection_fence_init();
 	dlock_table_init();
+	dlock_places_init();
 	dlock_place_count_init();
 	dlock_xact_init();
 	dlock_shard_init();

@@ -81,6 +81,36 @@ check_prefix(char **newval, void **extra, GucSource source)
 	return false;
 }
 
+/* What fences go by: the trigger, and the connection. */
+static void
+define_fences(void)
+{
+	DefineCustomStringVariable("dlock.token",
+							   "Sets the fencing token that dlock_fence_trigger checks.",
+							   "Use SET LOCAL, so that the token is unset when the transaction ends.",
+							   &dlock_token,
+							   "",
+							   PGC_USERSET, 0,
+							   check_token, NULL, NULL);
+
+	DefineCustomStringVariable("dlock.fence",
+							   "Commits what was written only while this grant is held.",
+							   "The version of the grant, a colon, and the key of its lock. Where "
+							   "connections are pooled, use SET LOCAL.",
+							   &dlock_connection_fence,
+							   "",
+							   PGC_USERSET, 0,
+							   check_fence, NULL, NULL);
+
+	DefineCustomStringVariable("dlock.require_fence",
+							   "Commits what was written only if dlock.fence names a key with this prefix.",
+							   NULL,
+							   &dlock_require_fence,
+							   "",
+							   PGC_SUSET, 0,
+							   check_prefix, NULL, NULL);
+}
+
 void
 dlock_guc_init(void)
 {
@@ -153,30 +183,6 @@ dlock_guc_init(void)
 							 PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 
-	DefineCustomStringVariable("dlock.token",
-							   "Sets the fencing token that dlock_fence_trigger checks.",
-							   "Use SET LOCAL, so that the token is unset when the transaction ends.",
-							   &dlock_token,
-							   "",
-							   PGC_USERSET, 0,
-							   check_token, NULL, NULL);
-
-	DefineCustomStringVariable("dlock.fence",
-							   "Commits what was written only while this grant is held.",
-							   "The version of the grant, a colon, and the key of its lock. Where "
-							   "connections are pooled, use SET LOCAL.",
-							   &dlock_connection_fence,
-							   "",
-							   PGC_USERSET, 0,
-							   check_fence, NULL, NULL);
-
-	DefineCustomStringVariable("dlock.require_fence",
-							   "Commits what was written only if dlock.fence names a key with this prefix.",
-							   NULL,
-							   &dlock_require_fence,
-							   "",
-							   PGC_SUSET, 0,
-							   check_prefix, NULL, NULL);
-
+	define_fences();
 	MarkGUCPrefixReserved("dlock");
 }

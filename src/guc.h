@@ -16,6 +16,9 @@ extern int	dlock_max_tickets;
 /* how long a free row is kept, so that the next grant of its key can use it */
 #define DLOCK_LINGER_US ((int64) dlock_reap_interval * 1000 * 60)
 
+/* how long a lapsed grant is kept */
+#define DLOCK_LAPSE_US ((int64) dlock_max_ttl * 1000)
+
 extern bool dlock_require_sync;
 extern bool dlock_durable_grants;
 

@@ -105,6 +105,13 @@ dlock_journal_take_back(int note)
 	nnotes = note;
 }
 
+/* Only the last note can be taken back. */
+bool
+dlock_journal_is_last(int note)
+{
+	return note == nnotes - 1;
+}
+
 /* Is this the last note, and does it say the same as the one before it? */
 bool
 dlock_journal_repeats(int note)

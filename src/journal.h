@@ -12,6 +12,7 @@
 typedef enum DlockNoteKind
 {
 	DLOCK_NOTE_COUNT,			/* DlockStat: the commit counts it */
+	DLOCK_NOTE_PIN,				/* a key is marked (places.c) */
 	DLOCK_NOTE_REMOVED,			/* a row is removed (place_count.c) */
 	DLOCK_NOTE_YIELD,			/* int64: a holder yields, asked at that time */
 	DLOCK_NOTE_DRAFT,			/* int64: a ticket that was taken */
@@ -40,6 +41,7 @@ extern void dlock_journal_reserve(void);
 extern int	dlock_journal_add(DlockNoteKind kind, const void *what, Size size);
 extern void *dlock_journal_at(int note);
 extern void dlock_journal_take_back(int note);
+extern bool dlock_journal_is_last(int note);
 extern bool dlock_journal_repeats(int note);
 extern bool dlock_journal_is_empty(void);
 extern bool dlock_journal_has(DlockNoteKind kind);

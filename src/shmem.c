@@ -31,7 +31,9 @@
 #include "health/standby.h"
 #include "policy/policy.h"
 #include "queue/backend_wait.h"
+#include "queue/deadlock.h"
 #include "queue/queue.h"
+#include "rows/expiry.h"
 #include "rows/place_count.h"
 #include "rows/places.h"
 #include "rows/row_hint.h"
@@ -53,9 +55,11 @@ static const struct
 	{dlock_row_hint_shmem_size, dlock_row_hint_shmem_init},
 	{dlock_database_shmem_size, dlock_database_shmem_init},
 	{dlock_places_shmem_size, dlock_places_shmem_init},
+	{dlock_expiry_shmem_size, dlock_expiry_shmem_init},
 	{dlock_place_count_shmem_size, dlock_place_count_shmem_init},
 	{dlock_queue_shmem_size, dlock_queue_shmem_init},
 	{dlock_backend_wait_shmem_size, dlock_backend_wait_shmem_init},
+	{dlock_deadlock_shmem_size, dlock_deadlock_shmem_init},
 	{dlock_ticket_memory_shmem_size, dlock_ticket_memory_shmem_init},
 	{dlock_stats_shmem_size, dlock_stats_shmem_init},
 	{dlock_contended_keys_shmem_size, dlock_contended_keys_shmem_init},

@@ -527,17 +527,19 @@ extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
 									size_t *n, dlock_error *err);
 
 /*
- * The same of all keys that match a LIKE pattern (NULL: all), ordered by key.
- * If limit is not 0 and the pattern is a prefix, only those of so many keys and of
- * the keys that others wait for are read.  *infos is an array of *n, to be freed.
+ * The same of all keys that match a pattern (NULL: all) and come after a key (NULL: from
+ * the first on), ordered by key; of at most limit keys, unless it is 0.  In a pattern,
+ * * stands for any text, ? for one character, and \ makes the next one literal.
+ * *infos is an array of *n, to be freed.  Read a long list in pages: pass the last key
+ * as after.
  */
 extern dlock_status dlock_list(dlock_handle *handle, const char *pattern,
-							   int64_t limit, int64_t timeout_ms,
-							   dlock_info **infos, size_t *n,
-							   dlock_error *err);
+							   const char *after, int64_t limit,
+							   int64_t timeout_ms, dlock_info **infos,
+							   size_t *n, dlock_error *err);
 extern void dlock_list_free(dlock_info *infos, size_t n);
 
-/* The same for waiters, ordered by key and position. */
+/* Those that wait for keys that match a pattern, ordered by key and position. */
 extern dlock_status dlock_list_waiters(dlock_handle *handle,
 									   const char *pattern, int64_t limit,
 									   int64_t timeout_ms,

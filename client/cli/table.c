@@ -33,6 +33,7 @@ struct Table
 {
 	const Column *columns;
 	int			count;
+	bool		continues;		/* an earlier one: no heading */
 	Cell	   *cells;
 	int			used;
 	int			size;
@@ -54,6 +55,13 @@ table_new(const Column *columns, int count)
 	table->columns = columns;
 	table->count = count;
 	return table;
+}
+
+/* Its rows follow those of another table, which had the heading. */
+void
+table_continue(Table *table)
+{
+	table->continues = true;
 }
 
 /* The next cell, from left to right; NULL is empty. */
@@ -250,11 +258,12 @@ table_text(const Table *table, Text *out, int width, int *seen, bool coloured)
 	int			row;
 	int			i;
 
-	for (i = 0; i < table->count; i++)
+	for (i = 0; i < table->count && !table->continues; i++)
 		if (places[i].shown)
 			add_cell(out, table->columns[i].right, table->columns[i].title,
 					 coloured ? BOLD : PLAIN, places[i].width, width > 0);
-	end_line(out);
+	if (!table->continues)
+		end_line(out);
 	for (row = 0; row < table_rows(table); row++)
 	{
 		for (i = 0; i < table->count; i++)

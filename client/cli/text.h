@@ -110,6 +110,7 @@ extern void table_cell(Table *table, Colour colour, const char *string);
 extern void table_number(Table *table, Colour colour, int64_t number);
 extern void table_duration(Table *table, Colour colour, int64_t ms);
 extern int	table_rows(const Table *table);
+extern void table_continue(Table *table);
 extern void table_text(const Table *table, Text *out, int width, int *seen,
 					   bool coloured);
 extern void table_free(Table *table);

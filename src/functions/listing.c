@@ -18,11 +18,17 @@
  */
 #include "postgres.h"
 
+/* as in backend_wait.c */
+#undef ENABLE_GSS
+
 #include "access/htup_details.h"
 #include "catalog/pg_authid.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "libpq/libpq.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "storage/latch.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -52,6 +58,9 @@ PG_FUNCTION_INFO_V1(dlock_waiters_shown);
 
 #define LOCK_COLUMNS	19
 #define WAITER_COLUMNS	10
+
+/* bytes of a pattern: a key in which each byte is escaped, and a star */
+#define DLOCK_MAX_PATTERN	(DLOCK_MAX_KEY * 2 + 1)
 
 /*
  * For all views
@@ -104,6 +113,72 @@ dlock_listing_slots(int32 slots, bool *isnull)
 }
 
 /*
+ * Patterns
+ *
+ * A star stands for any text, a question mark for one character, and a character
+ * after a backslash for itself.  libdlock and the command line have the same
+ * language.
+ */
+
+/* What every key that matches begins with.  True: a key matches only if it is that. */
+static bool
+pattern_prefix(const char *pattern, char *prefix, int *len)
+{
+	*len = 0;
+	for (; *pattern != '\0' && *pattern != '*' && *pattern != '?'; pattern++)
+	{
+		if (*pattern == '\\' && pattern[1] != '\0')
+			pattern++;
+		prefix[(*len)++] = *pattern;
+	}
+	return *pattern == '\0';
+}
+
+/*
+ * Does the key match?  Each star takes as little as possible; if what follows does not
+ * match then, only the last star has to take more.
+ */
+static bool
+matches(const char *key, int keylen, const char *pattern)
+{
+	const char *end = key + keylen;
+	const char *retry_pattern = NULL;
+	const char *retry_key = NULL;
+
+	while (key < end)
+	{
+		bool		escaped = *pattern == '\\' && pattern[1] != '\0';
+
+		if (*pattern == '*')
+		{
+			retry_pattern = ++pattern;
+			retry_key = key;
+		}
+		else if (*pattern == '?')
+		{
+			pattern++;
+			key += pg_mblen(key);
+		}
+		else if (pattern[escaped] == *key)
+		{
+			pattern += 1 + escaped;
+			key++;
+		}
+		else if (retry_pattern != NULL)
+		{
+			pattern = retry_pattern;
+			retry_key += pg_mblen(retry_key);
+			key = retry_key;
+		}
+		else
+			return false;
+	}
+	while (*pattern == '*')
+		pattern++;
+	return *pattern == '\0';
+}
+
+/*
  * Grants
  */
 
@@ -114,8 +189,10 @@ typedef struct Show
 	bool		sees_all;
 	MemoryContext per_row;
 	DlockNamedEntry asking;
+	uint64		nrows;			/* that were read */
 
-	/* dlock_list: stop after this many keys */
+	/* dlock_list: the pattern, or NULL; stop after this many keys */
+	const char *pattern;
 	int			max_keys;
 	int			nkeys;
 	char		last[DLOCK_MAX_KEY];
@@ -289,18 +366,40 @@ count_key(Show *show, const DlockKey *key)
 	show->lastlen = key->len;
 }
 
+/*
+ * Reading a large table takes long, and nobody may be waiting for the answer any more:
+ * psql was killed, or libdlock has given up.  PostgreSQL would notice that when it sends
+ * the answer.
+ */
+#define ROWS_A_LOOK		4096
+
+static void
+end_if_alone(Show *show)
+{
+	if (++show->nrows % ROWS_A_LOOK != 0 || MyProcPort == NULL ||
+		!WaitEventSetCanReportClosed() || pq_check_connection())
+		return;
+	ClientConnectionLost = true;
+	InterruptPending = true;
+	CHECK_FOR_INTERRUPTS();
+}
+
 static bool
 show_row(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 {
 	Show	   *show = arg;
-	MemoryContext caller = MemoryContextSwitchTo(show->per_row);
+	MemoryContext caller;
 	DlockKey	key;
 	bool		more;
 
+	end_if_alone(show);
+	if (seen == DLOCK_SEEN_LATER)
+		return true;
+	caller = MemoryContextSwitchTo(show->per_row);
 	MemoryContextReset(show->per_row);
 	dlock_row_key(tuple, &key);
 	more = !is_beyond(show, &key);
-	if (more)
+	if (more && (show->pattern == NULL || matches(key.data, key.len, show->pattern)))
 	{
 		bool		shown = true;
 
@@ -373,19 +472,20 @@ dlock_get(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Those whose keys begin with a prefix, in the order of their keys. */
+/* Those whose keys match a pattern, in the order of their keys. */
 Datum
 dlock_list(PG_FUNCTION_ARGS)
 {
 	Show	   *show = begin_show(fcinfo, "dlock_list()");
-	DlockRange	range = {0};
+	char		prefix[DLOCK_MAX_PATTERN];
+	DlockRange	range = {.prefix = prefix};
 	DlockTable	store;
 	Snapshot	snapshot;
 
-	range.prefix = dlock_arguments_text(fcinfo, 0, "prefix", DLOCK_MAX_KEY);
-	if (range.prefix == NULL)
-		dlock_arguments_null("prefix");
-	range.prefixlen = strlen(range.prefix);
+	show->pattern = dlock_arguments_text(fcinfo, 0, "pattern", DLOCK_MAX_PATTERN);
+	if (show->pattern == NULL)
+		dlock_arguments_null("pattern");
+	range.is_whole = pattern_prefix(show->pattern, prefix, &range.prefixlen);
 	range.after = dlock_arguments_text(fcinfo, 1, "after", DLOCK_MAX_KEY);
 	range.afterlen = range.after != NULL ? strlen(range.after) : 0;
 	if (!PG_ARGISNULL(2))
@@ -394,7 +494,7 @@ dlock_list(PG_FUNCTION_ARGS)
 		if (show->max_keys <= 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("max_keys must be greater than zero")));
+					 errmsg("limit must be greater than zero")));
 	}
 
 	dlock_table_open(&store, false, false);

@@ -28,16 +28,20 @@
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "replication/logicalworker.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "database.h"
 #include "health/direct_writes.h"
+#include "rows/expiry.h"
 #include "rows/place_count.h"
 #include "rows/places.h"
 #include "rows/row.h"
+#include "shmem.h"
 #include "shard/shard.h"
 
 PG_FUNCTION_INFO_V1(dlock_refuse_replication);
@@ -109,7 +113,12 @@ note_row(HeapTuple tuple, bool is_there)
 
 	dlock_row_key(tuple, &key);
 	if (is_there)
+	{
 		dlock_places_restored(&key, dlock_row_slot(tuple));
+		if (dlock_shmem_is_attached())
+			dlock_expiry_note(dlock_database(MyDatabaseId),
+							  ItemPointerGetBlockNumber(&tuple->t_self), dlock_row_due(tuple));
+	}
 	else if (dlock_row_slot(tuple) != DLOCK_HEAD)
 		dlock_places_mark(&key);
 }

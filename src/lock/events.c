@@ -4,10 +4,11 @@
  *	  Notifications on channel "dlock".
  *
  * NOTIFY serializes the commits of the transactions that use it, so an
- * ordinary acquire or release sends nothing.  Events are a convenience: a
- * client that must know asks with dlock_check, and the fence protects the data.
- * A grant that was made for a ticket is announced, in the transaction that makes
- * it, because its requester has no call that returns.
+ * ordinary acquire or release sends nothing.  Events are hints: a client that must
+ * know asks with dlock_check, and the fence protects the data.  So an event may be
+ * lost, and must not make anything fail.  The workers send theirs in transactions
+ * that do nothing else.  The event "forced" is part of the transaction that takes the
+ * lock, because a rollback must not announce it.
  *
  * Any role can listen, so an event names roles but not owners.
  *
@@ -15,9 +16,12 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "commands/async.h"
+#include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "utils/fmgroids.h"
 #include "utils/json.h"
 #include "utils/timestamp.h"
 
@@ -26,6 +30,10 @@
 
 /* safely below the limit of Async_Notify() */
 #define MAX_PAYLOAD 7900
+
+/* PostgreSQL's queue counts as full from here on; the rest is for what comes until commit */
+#define FULL		0.9
+#define ASK_AGAIN_US	INT64CONST(100000)
 
 static void
 begin_key_event(StringInfo event, const char *name, const char *key)
@@ -64,12 +72,63 @@ append_role(StringInfo event, Oid by)
 		appendStringInfoString(event, "null");
 }
 
+/*
+ * Is PostgreSQL's queue of notifications full, or nearly?  A transaction that notifies
+ * fails at its commit then.  To ask takes locks that all sessions share, so a process
+ * that sends many events asks now and then.
+ */
+static bool
+is_queue_full(void)
+{
+	static int64 asked_at = 0;
+	static bool is_full = false;
+	int64		now = dlock_clock_now();
+
+	if (asked_at == 0 || now >= asked_at + ASK_AGAIN_US)
+	{
+		is_full = DatumGetFloat8(OidFunctionCall0(F_PG_NOTIFICATION_QUEUE_USAGE)) >= FULL;
+		asked_at = now;
+	}
+	return is_full;
+}
+
+/* Send the event with the commit of this transaction, unless the queue is full. */
 static void
 send_event(StringInfo event)
 {
 	appendStringInfoChar(event, '}');
-	Async_Notify("dlock", event->data);
+	if (!is_queue_full())
+		Async_Notify("dlock", event->data);
 	pfree(event->data);
+}
+
+/*
+ * A worker sends events, in a transaction of its own.  If that fails, which is logged,
+ * the events are lost, and nothing else: what they tell of is committed.
+ */
+void
+dlock_event_send(void (*send) (void *), void *arg)
+{
+	MemoryContext caller = CurrentMemoryContext;
+
+	/* a commit whose wait for the standby was cut short is not announced */
+	CHECK_FOR_INTERRUPTS();
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		send(arg);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(caller);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
 }
 
 void

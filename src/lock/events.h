@@ -8,6 +8,7 @@
 #ifndef DLOCK_LOCK_EVENTS_H
 #define DLOCK_LOCK_EVENTS_H
 
+extern void dlock_event_send(void (*send) (void *), void *arg);
 extern void dlock_event_expired(const char *key, int64 version);
 extern void dlock_event_forced(const char *key, int64 version, Oid by,
 							   const char *reason);

@@ -444,6 +444,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 	if (slot == DLOCK_HEAD)
 		insertion.slot = grant->version;
 	dlock_write_end_insert(&insertion, grant, &row);
+	try->has_place = true;
 	if (!insertion.is_whole)
 		dlock_write_grant(&try->store, &try->request->key, insertion.slot, &row, grant);
 	return true;

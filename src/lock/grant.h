@@ -22,6 +22,8 @@ typedef struct DlockTry
 	DlockTable	store;
 	DlockRows  *found;
 	bool		is_marked;		/* the key may have places */
+	int			pin;			/* our mark of the key (places.c), or -1 */
+	bool		has_place;		/* a place was added */
 	int64		before;			/* lease time just before they were read */
 	DlockClaims claims;			/* as of that moment */
 	bool		headless;		/* no head was looked for: there is none */

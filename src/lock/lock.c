@@ -187,8 +187,8 @@ begin_look(DlockTry *try)
 {
 	const DlockRequest *request = try->request;
 
-	if (is_shared(request))
-		dlock_places_mark(&request->key);
+	if (is_shared(request) && try->pin < 0)
+		try->pin = dlock_places_pin(&request->key);
 	try->is_marked = dlock_places_marked(&request->key);
 	if (!try->is_marked)
 		return false;
@@ -454,6 +454,8 @@ begin_try(DlockTry *try, const DlockRequest *request, const DlockTurn *turn,
 	try->found = found;
 	try->result = result;
 	try->is_marked = false;
+	try->pin = -1;
+	try->has_place = false;
 	try->headless = false;
 	try->counted = false;
 	try->looks = 0;
@@ -478,6 +480,8 @@ dlock_lock_try(const DlockRequest *request, const DlockTurn *turn,
 		CHECK_FOR_INTERRUPTS();
 	while (!look(&try));
 
+	if (try.pin >= 0)
+		dlock_places_unpin(try.pin, try.has_place);
 	dlock_table_close(&try.store, try.wrote != DLOCK_WROTE_NOTHING);
 	dlock_xact_leave(try.wrote);
 }
@@ -527,6 +531,8 @@ dlock_lock_foresee(const DlockRequest *request, DlockResult *result)
 		(void) find_and_decide(&try);
 		try.looks++;
 	} while (result->answer == DLOCK_IS_BUSY && has_ended(&try));
+	if (try.pin >= 0)
+		dlock_places_unpin(try.pin, false);
 	dlock_table_close(&try.store, false);
 }
 

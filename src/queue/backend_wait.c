@@ -57,7 +57,8 @@ dlock_backend_wait_shmem_init(void)
 	for (int i = 0; i < MaxBackends; i++)
 	{
 		pg_atomic_init_u32(&waiters[i].entry.woken, 0);
-		pg_atomic_init_u32(&waiters[i].entry.stale, 0);
+		pg_atomic_init_u64(&waiters[i].entry.changed, 0);
+		pg_atomic_init_u32(&waiters[i].entry.in_circle, 0);
 	}
 }
 
@@ -161,6 +162,20 @@ dlock_backend_wait_publish(const DlockWaitReport *report)
 	dlock_queue_unlock(me->entry.hash);
 	if (announce)
 		dlock_database_want_announcement();
+}
+
+/* Since when do we wait for the same processes and owners? */
+int64
+dlock_backend_wait_blocked_since(void)
+{
+	return me->entry.blocked_since;
+}
+
+/* Has another backend found us in a circle since we were asked last? */
+bool
+dlock_backend_wait_in_circle(void)
+{
+	return pg_atomic_exchange_u32(&me->entry.in_circle, 0) != 0;
 }
 
 /*

@@ -19,6 +19,8 @@ extern bool dlock_backend_wait_rearm(void);
 extern bool dlock_backend_wait_upgrades(void);
 extern void dlock_backend_wait_step_back(void);
 extern void dlock_backend_wait_publish(const DlockWaitReport *report);
+extern int64 dlock_backend_wait_blocked_since(void);
+extern bool dlock_backend_wait_in_circle(void);
 extern void dlock_backend_wait_sleep(int64 until);
 
 #endif							/* DLOCK_QUEUE_BACKEND_WAIT_H */

@@ -27,10 +27,15 @@
  * A circle is only a suspicion, because what was published may be old.  So all
  * that the circle depends on are woken to look again.  The circle is confirmed
  * if it still exists in what they have published since, and nobody has changed
- * those keys after that ("stale").  The process that confirms it gives up.  Only
+ * those keys after that (is_stale).  The process that confirms it gives up.  Only
  * one check runs at a time (the LWLock "deadlock"), and the process that gives up
  * withdraws what it has published before the next check, so nobody else finds
  * the same circle.
+ *
+ * Backends check for each other.  A thousand may wait, and a graph of all of them takes a
+ * millisecond, so a check that a backend makes is about all backends.  Those that it
+ * finds in a circle, one of each, are told to check at once.  The others need not check for
+ * a while, unless what they wait for has changed since (check_counts()).
  *
  * A role that may take tickets can make chains of thousands that wait for each
  * other, and other checks wait for this one.  So every step takes time in
@@ -47,14 +52,18 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
+#include "port/atomics.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
+#include "storage/shmem.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "clock.h"
+#include "queue/backend_wait.h"
 #include "queue/deadlock.h"
 #include "queue/queue.h"
 #include "shmem.h"
@@ -73,6 +82,7 @@ typedef struct Process
 	DlockQueueEntry *entry;		/* a copy; NULL: not in our queue */
 	bool		is_listed;		/* in the list of the graph */
 	bool		is_stuck;
+	bool		is_told;		/* it is in a circle, and has to check */
 	struct Group **blockers;	/* one of each group keeps it waiting */
 	int			nblockers;
 	int			spare;			/* blockers that need not end */
@@ -116,7 +126,27 @@ typedef struct Graph
 	HTAB	   *by_owner;
 	HTAB	   *firsts;
 	List	   *processes;		/* those that matter to the search */
+	bool		has_told;		/* some of them have to check */
 } Graph;
+
+/* lease time at which the last check of all backends began; 0: there was none */
+static pg_atomic_uint64 *checked_at = NULL;
+
+Size
+dlock_deadlock_shmem_size(void)
+{
+	return sizeof(pg_atomic_uint64);
+}
+
+void
+dlock_deadlock_shmem_init(void)
+{
+	bool		found;
+
+	checked_at = ShmemInitStruct("dlock deadlocks", dlock_deadlock_shmem_size(), &found);
+	if (!found)
+		pg_atomic_init_u64(checked_at, 0);
+}
 
 /*
  * The graph
@@ -275,7 +305,7 @@ find_blockers(Graph *graph, Process *process)
 	if (entry->kind != DLOCK_WAIT_TURN ||
 		(graph->believe_since != 0 &&
 		 (entry->looked_at < graph->believe_since ||
-		  pg_atomic_read_u32(&entry->stale) != 0)))
+		  entry->is_stale)))
 		return;
 
 	process->blockers = palloc((entry->report.nblockers + 1) * sizeof(Group *));
@@ -443,19 +473,6 @@ reach_from(Process *start)
 	}
 }
 
-/* This backend, if it is in a circle, else NULL. */
-static Process *
-find_backend(Graph *graph)
-{
-	Process    *us = get_process(graph, MyProcPid);
-
-	list_process(graph, us);
-	find_stuck(graph);
-	if (us->is_stuck)
-		reach_from(us);
-	return us->reached_from != NULL ? us : NULL;
-}
-
 /*
  * One of those that a stuck process waits for and that are stuck, too.  There is
  * always one, and it is always the same.
@@ -470,6 +487,81 @@ next_stuck(const Process *process)
 	while (!((Process *) list_nth((*group)->processes, (*group)->skip))->is_stuck)
 		(*group)->skip++;
 	return list_nth((*group)->processes, (*group)->skip);
+}
+
+/*
+ * Walk from a process to one of those that it waits for, and so on.  If it is stuck,
+ * that ends in a circle: returns a process of one that no earlier walk has found, or
+ * NULL.  Each process is visited once.
+ */
+static Process *
+walk_to_circle(Process *process, int walk)
+{
+	while (process->is_stuck && process->walk == 0)
+	{
+		process->walk = walk;
+		process = next_stuck(process);
+	}
+	return process->walk == walk ? process : NULL;
+}
+
+/* The backend in a circle that came last, or NULL if there is none or it is ours. */
+static Process *
+youngest_backend(Process *start)
+{
+	Process    *process = start;
+	Process    *youngest = NULL;
+
+	do
+	{
+		if (process->id == MyProcPid)
+			return NULL;
+		if (process->entry != NULL && process->entry->ticket == 0 &&
+			(youngest == NULL || process->entry->arrival > youngest->entry->arrival))
+			youngest = process;
+		process = next_stuck(process);
+	} while (process != start);
+	return youngest;
+}
+
+/* One backend of each circle that we are not in has to check. */
+static void
+find_others(Graph *graph)
+{
+	int			walk = 0;
+	ListCell   *lc;
+
+	foreach(lc, graph->processes)
+	{
+		Process    *circle = walk_to_circle(lfirst(lc), ++walk);
+		Process    *told = circle != NULL ? youngest_backend(circle) : NULL;
+
+		if (told == NULL)
+			continue;
+		told->is_told = true;
+		graph->has_told = true;
+	}
+}
+
+/*
+ * This backend, if it is in a circle, else NULL.  At first, a check is about all
+ * backends; once there is a suspicion, about this one.
+ */
+static Process *
+find_backend(Graph *graph)
+{
+	Process    *us = get_process(graph, MyProcPid);
+
+	list_process(graph, us);
+	for (int i = 0; i < graph->nentries && graph->believe_since == 0; i++)
+		if (graph->entries[i].ticket == 0)
+			list_process(graph, get_process(graph, graph->entries[i].pid));
+	find_stuck(graph);
+	if (us->is_stuck)
+		reach_from(us);
+	if (graph->believe_since == 0)
+		find_others(graph);
+	return us->reached_from != NULL ? us : NULL;
 }
 
 static bool
@@ -498,9 +590,7 @@ youngest_ticket(Process *start)
 /*
  * A ticket of this database that is in a circle, else NULL.
  *
- * A process that is stuck waits for one that is stuck, so a walk that goes from
- * each to one of these always ends in a circle.  Each process is visited once: a
- * walk that comes to one of an earlier walk leads to a circle that is known.  If
+ * A walk that comes to a process of an earlier walk leads to a circle that is known.  If
  * there is no ticket in a circle, one of the backends in it finds it.
  *
  * While circles are only suspected, this finds all that the walks end in, so that
@@ -520,18 +610,9 @@ find_ticket(Graph *graph)
 
 	foreach(lc, graph->processes)
 	{
-		Process    *process = lfirst(lc);
-		Process    *ticket;
+		Process    *process = walk_to_circle(lfirst(lc), ++walk);
+		Process    *ticket = process != NULL ? youngest_ticket(process) : NULL;
 
-		walk++;
-		while (process->is_stuck && process->walk == 0)
-		{
-			process->walk = walk;
-			process = next_stuck(process);
-		}
-		if (process->walk != walk)
-			continue;
-		ticket = youngest_ticket(process);
 		if (ticket == NULL)
 			continue;
 		result = ticket;
@@ -557,7 +638,11 @@ wake_if_reached(DlockQueueEntry *entry, void *arg)
 	uint64		id = dlock_queue_entry_id(entry);
 	const Process *process = hash_search(((Graph *) arg)->by_id, &id, HASH_FIND, NULL);
 
-	if (process != NULL && process->reached_from != NULL && entry->pid != MyProcPid)
+	if (process == NULL || entry->pid == MyProcPid)
+		return true;
+	if (process->is_told)
+		pg_atomic_write_u32(&entry->in_circle, 1);
+	if (process->is_told || process->reached_from != NULL)
 		dlock_queue_wake(entry);
 	return true;
 }
@@ -663,7 +748,7 @@ plan_next(DlockDeadlockWatch *watch, bool suspected, int64 now)
 }
 
 /*
- * If it is time, look for a circle.  The first time it is only suspected, and what
+ * Look for a circle.  The first time it is only suspected, and what
  * it depends on is woken.  After that, only what was published since counts, and the
  * one that "find" returns gives up: it is reported, as an error if it is the caller
  * itself.  Returns who gives up, or 0.
@@ -677,13 +762,12 @@ check(DlockDeadlockWatch *watch, int64 now, Process *(*find) (Graph *), int elev
 	Process    *found;
 	uint64		victim = 0;
 
-	if (now < watch->next)
-		return 0;
-
 	context = AllocSetContextCreate(caller, "dlock deadlock check",
 									ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
 	LWLockAcquire(dlock_lwlock_deadlock(), LW_EXCLUSIVE);
+	if (find == find_backend && watch->suspected_at == 0)
+		pg_atomic_write_u64(checked_at, (uint64) dlock_clock_now());
 	begin_graph(&graph, watch->suspected_at);
 	found = find(&graph);
 	if (found != NULL && watch->suspected_at != 0)
@@ -702,7 +786,7 @@ check(DlockDeadlockWatch *watch, int64 now, Process *(*find) (Graph *), int elev
 				 errdetail("%s", describe(found)),
 				 errhint("If you need several locks, always acquire them in the same order.")));
 	}
-	else if (found != NULL)
+	else if (found != NULL || graph.has_told)
 		dlock_queue_visit(LW_SHARED, wake_if_reached, &graph);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
@@ -710,11 +794,37 @@ check(DlockDeadlockWatch *watch, int64 now, Process *(*find) (Graph *), int elev
 	return victim;
 }
 
+/*
+ * Does the last check of another backend count as ours?  It does if it is recent, and
+ * was made after we have published what we wait for.  If it was made before, the next
+ * one is soon.
+ */
+static bool
+check_counts(DlockDeadlockWatch *watch, int64 now)
+{
+	int64		last = (int64) pg_atomic_read_u64(checked_at);
+	int64		next = last + DeadlockTimeout * INT64CONST(1000);
+
+	if (last == 0 || now >= next)
+		return false;
+	if (dlock_backend_wait_blocked_since() < last)
+		plan_next(watch, false, now);
+	else
+		watch->next = next;
+	return true;
+}
+
 /* For a backend that waits: an error if it is in a deadlock. */
 void
 dlock_deadlock_watch(DlockDeadlockWatch *watch, int64 now)
 {
-	(void) check(watch, now, find_backend, ERROR);
+	bool		in_circle = dlock_backend_wait_in_circle();
+
+	if (watch->suspected_at == 0 && !in_circle &&
+		(now < watch->next || check_counts(watch, now)))
+		return;
+	if (watch->suspected_at == 0 || now >= watch->next)
+		(void) check(watch, now, find_backend, ERROR);
 }
 
 /*
@@ -724,5 +834,5 @@ dlock_deadlock_watch(DlockDeadlockWatch *watch, int64 now)
 int64
 dlock_deadlock_watch_tickets(DlockDeadlockWatch *watch, int64 now)
 {
-	return (int64) check(watch, now, find_ticket, LOG);
+	return now < watch->next ? 0 : (int64) check(watch, now, find_ticket, LOG);
 }

@@ -21,6 +21,9 @@ typedef struct DlockDeadlockWatch
 	int			doubts;			/* how often it was not confirmed */
 } DlockDeadlockWatch;
 
+extern Size dlock_deadlock_shmem_size(void);
+extern void dlock_deadlock_shmem_init(void);
+
 extern void dlock_deadlock_begin(DlockDeadlockWatch *watch, int64 since);
 extern void dlock_deadlock_watch(DlockDeadlockWatch *watch, int64 now);
 extern int64 dlock_deadlock_watch_tickets(DlockDeadlockWatch *watch, int64 now);

@@ -23,6 +23,8 @@
  * key.  If it leaves with one of several places, it does so, too: there may be
  * room for the next one.
  *
+ * A change of a key takes constant time, however many wait for it, and so does a turn.
+ *
  * There are about as many lists as there can be waiters, so that a key meets few
  * others, and far fewer locks: a bucket is the lists that share one.  A bucket's
  * lock is never held across heap access or sleep, and nothing is taken under it
@@ -42,12 +44,22 @@
 #include "queue/queue.h"
 #include "shmem.h"
 
+/* Protected by the lock of its bucket, except for "changed" of its entries. */
+typedef struct List
+{
+	dlist_head	turns;			/* in the order of service */
+	dlist_head	watchers;
+	bool		is_mixed;		/* there may be two keys with the same hash */
+} List;
+
 typedef struct DlockQueue
 {
 	pg_atomic_uint32 nwaiters;	/* in all lists; changed under their locks */
 	pg_atomic_uint64 arrivals;
+	pg_atomic_uint64 changes;	/* numbers the changes of keys that have
+								 * waiters */
 	uint32		nlists;			/* a power of two */
-	dlist_head	lists[FLEXIBLE_ARRAY_MEMBER];
+	List		lists[FLEXIBLE_ARRAY_MEMBER];
 } DlockQueue;
 
 static DlockQueue *queue = NULL;
@@ -62,7 +74,7 @@ Size
 dlock_queue_shmem_size(void)
 {
 	return add_size(offsetof(DlockQueue, lists),
-					mul_size(count_lists(), sizeof(dlist_head)));
+					mul_size(count_lists(), sizeof(List)));
 }
 
 void
@@ -76,9 +88,14 @@ dlock_queue_shmem_init(void)
 
 	pg_atomic_init_u32(&queue->nwaiters, 0);
 	pg_atomic_init_u64(&queue->arrivals, 0);
+	pg_atomic_init_u64(&queue->changes, 0);
 	queue->nlists = count_lists();
 	for (int i = 0; i < queue->nlists; i++)
-		dlist_init(&queue->lists[i]);
+	{
+		dlist_init(&queue->lists[i].turns);
+		dlist_init(&queue->lists[i].watchers);
+		queue->lists[i].is_mixed = false;
+	}
 }
 
 static uint32
@@ -87,10 +104,17 @@ list_number(uint64 hash)
 	return (hash >> 8) & (queue->nlists - 1);
 }
 
-static dlist_head *
+static List *
 list_of(uint64 hash)
 {
 	return &queue->lists[list_number(hash)];
+}
+
+/* Where the entries are that wait for their turn to get a key with this hash. */
+static dlist_head *
+turns_of(uint64 hash)
+{
+	return &list_of(hash)->turns;
 }
 
 /* The lock of the bucket that this hash belongs to. */
@@ -165,7 +189,10 @@ void
 dlock_queue_fill(DlockQueueEntry *entry, const DlockKey *key, const DlockEntrant *entrant)
 {
 	pg_atomic_write_u32(&entry->woken, 0);
-	pg_atomic_write_u32(&entry->stale, 0);
+	pg_atomic_write_u64(&entry->changed, 0);
+	entry->seen = 0;
+	entry->is_stale = false;
+	pg_atomic_write_u32(&entry->in_circle, 0);
 	entry->announce = false;
 	entry->kind = entrant->kind;
 	entry->dboid = MyDatabaseId;
@@ -201,6 +228,14 @@ asks_others(const DlockAsking *before, const DlockAsking *now)
 	return false;
 }
 
+static bool
+same_blockers(const DlockWaitReport *a, const DlockWaitReport *b)
+{
+	return a->must_end == b->must_end && a->nblockers_all == b->nblockers_all &&
+		a->nblockers == b->nblockers &&
+		memcmp(a->blockers, b->blockers, a->nblockers * sizeof(DlockBlocker)) == 0;
+}
+
 /*
  * Publish a report.  Called by the process that owns the entry, after a look at
  * the row, with the bucket locked exclusively.  True: a holder is asked to yield that
@@ -212,6 +247,8 @@ dlock_queue_publish(DlockQueueEntry *entry, const DlockWaitReport *report)
 	bool		announce = asks_others(&entry->report.asking, &report->asking);
 
 	Assert(report->nblockers <= DLOCK_MAX_BLOCKERS);
+	if (entry->looked_at == 0 || !same_blockers(&entry->report, report))
+		entry->blocked_since = dlock_clock_now();
 	entry->looked_at = dlock_clock_now();
 	entry->report = *report;
 	if (announce)
@@ -254,13 +291,46 @@ dlock_queue_wake(DlockQueueEntry *entry)
 }
 
 /*
+ * The first entry with this hash of those that wait for their turn, or NULL.  Mostly it
+ * is the first one of its list.
+ */
+static DlockQueueEntry *
+first_with_hash(uint64 hash)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, turns_of(hash))
+		if (entry_at(iter.cur)->hash == hash)
+		return entry_at(iter.cur);
+	return NULL;
+}
+
+/* The next one after this one with the same hash, or NULL. */
+static DlockQueueEntry *
+next_with_hash(DlockQueueEntry *entry)
+{
+	dlist_head *list = turns_of(entry->hash);
+
+	for (DlockQueueEntry *next = entry; dlist_has_next(list, &next->node);)
+	{
+		next = entry_at(dlist_next_node(list, &next->node));
+		if (next->hash == entry->hash)
+			return next;
+	}
+	return NULL;
+}
+
+/*
  * Wake those that a change matters to.  Called at the end of a transaction that has
  * changed the key (xact.c), so it must not fail.
  *
  * A watcher is woken if the version has changed.  Of those that wait for their
  * turn, only the first one is woken, if the key may be free.  Either is also woken
- * if the grant ends before they would look again by themselves.  What all the others
- * have published may be wrong from now on, which deadlock.c has to know ("stale").
+ * if the grant ends before they would look again by themselves.
+ *
+ * What all the others have published may be wrong from now on, which deadlock.c has to
+ * know.  Thousands may stand in line, so the change is noted in the first one only.  It
+ * hands the note on when it leaves (move_note()).
  *
  * A change names its key by the hash.  If two keys have the same hash, the waiters
  * of the other key are woken without effect.
@@ -268,35 +338,64 @@ dlock_queue_wake(DlockQueueEntry *entry)
 void
 dlock_queue_changed(const DlockChange *change)
 {
-	DlockQueueEntry *first = NULL;
+	List	   *list = list_of(change->hash);
+	DlockQueueEntry *first;
 	dlist_iter	iter;
 
 	LWLockAcquire(lock_of(change->hash), LW_SHARED);
-	dlist_foreach(iter, list_of(change->hash))
+	dlist_foreach(iter, &list->watchers)
 	{
 		DlockQueueEntry *entry = entry_at(iter.cur);
 
-		if (entry->dboid != MyDatabaseId || entry->hash != change->hash)
-			continue;
-		if (entry->kind == DLOCK_WAIT_CHANGE)
-		{
-			if (change->wakes_change || change->expires < entry->report.wake_at)
-				dlock_queue_wake(entry);
-			continue;
-		}
+		if (entry->hash == change->hash &&
+			(change->wakes_change || change->expires < entry->report.wake_at))
+			dlock_queue_wake(entry);
+	}
 
-		/* avoid writing: in a long line most are stale already */
-		if (pg_atomic_read_u32(&entry->stale) == 0)
-			pg_atomic_write_u32(&entry->stale, 1);
-		if (first == NULL || !dlock_queue_same_key(first, entry))
-		{
-			if (change->wakes_turn || change->expires < entry->report.wake_at)
-				dlock_queue_wake(entry);
-		}
-		if (first == NULL)
-			first = entry;
+	first = first_with_hash(change->hash);
+	if (first != NULL)
+		pg_atomic_write_u64(&first->changed,
+							pg_atomic_add_fetch_u64(&queue->changes, 1));
+	for (DlockQueueEntry *entry = first; entry != NULL; entry = next_with_hash(entry))
+	{
+		if ((entry == first || !dlock_queue_same_key(first, entry)) &&
+			(change->wakes_turn || change->expires < entry->report.wake_at))
+			dlock_queue_wake(entry);
+		if (!list->is_mixed)
+			break;
 	}
 	LWLockRelease(lock_of(change->hash));
+}
+
+/*
+ * Has the key been changed since the entry looked at it, or is about to?  "first" is the
+ * first entry with its hash.
+ */
+static bool
+is_stale(const DlockQueueEntry *entry, DlockQueueEntry *first)
+{
+	return first != NULL && pg_atomic_read_u64(&first->changed) > entry->seen;
+}
+
+/* One entry hands the number of the last change on to another one. */
+static void
+move_note(DlockQueueEntry *from, DlockQueueEntry *to)
+{
+	if (from != NULL && to != NULL &&
+		pg_atomic_read_u64(&from->changed) > pg_atomic_read_u64(&to->changed))
+		pg_atomic_write_u64(&to->changed, pg_atomic_read_u64(&from->changed));
+}
+
+/* Visit the entries of one list.  Returns whether to continue. */
+static bool
+visit_list(dlist_head *list, DlockQueueVisitor visitor, void *arg)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, list)
+		if (!visitor(entry_at(iter.cur), arg))
+		return false;
+	return true;
 }
 
 /* Call a function for each entry of the queue, until it returns false. */
@@ -309,16 +408,8 @@ dlock_queue_visit(LWLockMode mode, DlockQueueVisitor visitor, void *arg)
 	{
 		LWLockAcquire(dlock_lwlock_bucket(bucket), mode);
 		for (int i = bucket; i < queue->nlists && continues; i += DLOCK_BUCKETS)
-		{
-			dlist_iter	iter;
-
-			dlist_foreach(iter, &queue->lists[i])
-			{
-				continues = visitor(entry_at(iter.cur), arg);
-				if (!continues)
-					break;
-			}
-		}
+			continues = visit_list(&queue->lists[i].turns, visitor, arg) &&
+				visit_list(&queue->lists[i].watchers, visitor, arg);
 		LWLockRelease(dlock_lwlock_bucket(bucket));
 	}
 }
@@ -360,7 +451,7 @@ dlock_queue_count(void)
  * The order of service
  *
  * A list is in this order: upgrades first, then by priority, higher ones first, then
- * by arrival.  A list may hold entries of several keys, and watchers.
+ * by arrival.  A list may hold entries of several keys.  Watchers are apart.
  */
 
 /* The entry that has the turn for a key, or NULL.  The bucket is locked. */
@@ -369,13 +460,9 @@ first_in_line(const DlockKey *key)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, list_of(key->hash))
-	{
-		DlockQueueEntry *entry = entry_at(iter.cur);
-
-		if (entry->kind == DLOCK_WAIT_TURN && waits_for(entry, key))
-			return entry;
-	}
+	dlist_foreach(iter, turns_of(key->hash))
+		if (waits_for(entry_at(iter.cur), key))
+		return entry_at(iter.cur);
 	return NULL;
 }
 
@@ -426,7 +513,7 @@ dlock_queue_upgrades(const DlockQueueEntry *entry)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, list_of(entry->hash))
+	dlist_foreach(iter, turns_of(entry->hash))
 	{
 		const DlockQueueEntry *other = entry_at(iter.cur);
 
@@ -445,22 +532,31 @@ dlock_queue_upgrades(const DlockQueueEntry *entry)
 void
 dlock_queue_insert(DlockQueueEntry *entry)
 {
-	dlist_head *list = list_of(entry->hash);
-	dlist_iter	iter;
+	List	   *list = list_of(entry->hash);
+	DlockQueueEntry *first = first_with_hash(entry->hash);
 	dlist_node *before = NULL;
+	dlist_iter	iter;
 
 	if (entry->arrival == 0)
 		entry->arrival = pg_atomic_add_fetch_u64(&queue->arrivals, 1);
-	dlist_reverse_foreach(iter, list)
-	{
-		if (!ranks_above(entry, entry_at(iter.cur)))
-			break;
-		before = iter.cur;
-	}
-	if (before != NULL)
-		dlist_insert_before(before, &entry->node);
+	if (entry->kind == DLOCK_WAIT_CHANGE)
+		dlist_push_tail(&list->watchers, &entry->node);
 	else
-		dlist_push_tail(list, &entry->node);
+	{
+		dlist_reverse_foreach(iter, &list->turns)
+		{
+			if (!ranks_above(entry, entry_at(iter.cur)))
+				break;
+			before = iter.cur;
+		}
+		if (before != NULL)
+			dlist_insert_before(before, &entry->node);
+		else
+			dlist_push_tail(&list->turns, &entry->node);
+		list->is_mixed = list->is_mixed ||
+			(first != NULL && !dlock_queue_same_key(first, entry));
+		move_note(first, first_with_hash(entry->hash));
+	}
 
 	/* a full barrier: a process that frees the key from here on sees us */
 	pg_atomic_fetch_add_u32(&queue->nwaiters, 1);
@@ -480,7 +576,7 @@ dlock_queue_remove(DlockQueueEntry *entry, bool wake_next)
 	bool		is_before = true;
 
 	if (wake_next && entry->kind == DLOCK_WAIT_TURN)
-		dlist_foreach(iter, list_of(entry->hash))
+		dlist_foreach(iter, turns_of(entry->hash))
 	{
 		DlockQueueEntry *other = entry_at(iter.cur);
 
@@ -489,14 +585,18 @@ dlock_queue_remove(DlockQueueEntry *entry, bool wake_next)
 			is_before = false;
 			continue;
 		}
-		if (other->kind != DLOCK_WAIT_TURN || !dlock_queue_same_key(other, entry))
+		if (!dlock_queue_same_key(other, entry))
 			continue;
 		/* the first of the others: does it come after this one? */
 		if (!is_before)
 			dlock_queue_wake(other);
 		break;
 	}
+	if (entry->kind == DLOCK_WAIT_TURN && first_with_hash(entry->hash) == entry)
+		move_note(entry, next_with_hash(entry));
 	dlist_delete(&entry->node);
+	if (dlist_is_empty(turns_of(entry->hash)))
+		list_of(entry->hash)->is_mixed = false;
 	pg_atomic_fetch_sub_u32(&queue->nwaiters, 1);
 
 	if (entry->ticket != 0)
@@ -523,13 +623,13 @@ dlock_queue_position(const DlockQueueEntry *entry)
 	int			position = 0;
 	dlist_iter	iter;
 
-	dlist_foreach(iter, list_of(entry->hash))
+	dlist_foreach(iter, turns_of(entry->hash))
 	{
 		const DlockQueueEntry *other = entry_at(iter.cur);
 
 		if (other == entry)
 			break;
-		if (other->kind == DLOCK_WAIT_TURN && dlock_queue_same_key(other, entry))
+		if (dlock_queue_same_key(other, entry))
 			position++;
 	}
 	return position;
@@ -553,14 +653,13 @@ is_behind(const DlockQueueEntry *entry)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, list_of(entry->hash))
+	dlist_foreach(iter, turns_of(entry->hash))
 	{
 		const DlockQueueEntry *other = entry_at(iter.cur);
 
 		if (other == entry && !entry->upgrades)
 			return false;
-		if (other == entry || other->kind != DLOCK_WAIT_TURN ||
-			!dlock_queue_same_key(other, entry))
+		if (other == entry || !dlock_queue_same_key(other, entry))
 			continue;
 		return !entry->upgrades || other->terms.priority > entry->terms.priority ||
 			(other->terms.priority == entry->terms.priority && other->arrival < entry->arrival);
@@ -578,7 +677,7 @@ bool
 dlock_queue_rearm(DlockQueueEntry *entry)
 {
 	pg_atomic_write_u32(&entry->woken, 0);
-	pg_atomic_write_u32(&entry->stale, 0);
+	entry->seen = pg_atomic_read_u64(&queue->changes);
 	entry->report.wake_at = DLOCK_NEVER;
 	return is_behind(entry);
 }
@@ -636,11 +735,11 @@ dlock_queue_line(const DlockKey *key, DlockInLine *line, int max)
 	dlist_iter	iter;
 
 	LWLockAcquire(lock_of(key->hash), LW_SHARED);
-	dlist_foreach(iter, list_of(key->hash))
+	dlist_foreach(iter, turns_of(key->hash))
 	{
 		const DlockQueueEntry *entry = entry_at(iter.cur);
 
-		if (entry->kind != DLOCK_WAIT_TURN || !waits_for(entry, key))
+		if (!waits_for(entry, key))
 			continue;
 		if (n < max)
 		{
@@ -664,6 +763,27 @@ copy_text(char **to, const char *text)
 	return copy;
 }
 
+/* Add copies of a list.  Returns how much memory their texts take. */
+static Size
+copy_list(dlist_head *list, DlockQueueEntry *copies, int *n)
+{
+	Size		size = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, list)
+	{
+		DlockQueueEntry *entry = entry_at(iter.cur);
+		DlockQueueEntry *copy = &copies[(*n)++];
+
+		memcpy(copy, entry, sizeof(DlockQueueEntry));
+		copy->is_stale = is_stale(entry, first_with_hash(entry->hash));
+		size += copy->keylen + 1;
+		if (copy->terms.owner != NULL)
+			size += strlen(copy->terms.owner) + 1;
+	}
+	return size;
+}
+
 /*
  * Copies of all entries, as they are at one moment, each list in order.  For the
  * deadlock check and the view.  If memory runs out, the error is raised without the
@@ -675,7 +795,6 @@ dlock_queue_copy_all(int *n)
 	DlockQueueEntry *copies;
 	char	   *texts = NULL;
 	Size		size = 0;
-	dlist_iter	iter;
 	int			max;
 
 	for (int i = 0; i < DLOCK_BUCKETS; i++)
@@ -686,14 +805,9 @@ dlock_queue_copy_all(int *n)
 	copies = palloc_extended(max * sizeof(DlockQueueEntry) + 1,
 							 MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
 	for (int i = 0; copies != NULL && i < queue->nlists && *n < max; i++)
-		dlist_foreach(iter, &queue->lists[i])
 	{
-		DlockQueueEntry *copy = &copies[(*n)++];
-
-		memcpy(copy, entry_at(iter.cur), sizeof(DlockQueueEntry));
-		size += copy->keylen + 1;
-		if (copy->terms.owner != NULL)
-			size += strlen(copy->terms.owner) + 1;
+		size += copy_list(&queue->lists[i].turns, copies, n);
+		size += copy_list(&queue->lists[i].watchers, copies, n);
 	}
 	if (copies != NULL)
 		texts = palloc_extended(size + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);

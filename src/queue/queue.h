@@ -50,15 +50,18 @@ typedef struct DlockWaitReport
  * An entry of the queue: a request of a backend, or a ticket.  It is protected by the
  * lock of its bucket.  Only one process writes it, the backend itself or the
  * granter of its database, so that process may read it without the lock; "woken",
- * "stale" and "announce" are the exceptions.  Its texts are elsewhere in shared
+ * "changed", "in_circle" and "announce" are the exceptions.  Its texts are elsewhere in shared
  * memory, and do not change while it is in the queue.
  */
 typedef struct DlockQueueEntry
 {
 	dlist_node	node;			/* in its bucket */
 	pg_atomic_uint32 woken;		/* set by the process that wakes it */
-	pg_atomic_uint32 stale;		/* set by a process that has changed the key
-								 * since it looked */
+	pg_atomic_uint64 changed;	/* of the first entry of a key: the number of
+								 * the last change, which anybody may set */
+	uint64		seen;			/* number of the last change when it looked */
+	bool		is_stale;		/* of a copy: the key has changed since */
+	pg_atomic_uint32 in_circle; /* set by a deadlock check of another backend */
 	Latch	   *latch;			/* of a backend */
 	int			pid;			/* 0: a ticket, or does not wait */
 	bool		upgrades;		/* it has a place, and wants the key for
@@ -78,6 +81,7 @@ typedef struct DlockQueueEntry
 	int64		until;
 	int64		looked_at;		/* when it published the report; 0: it has
 								 * not, or has withdrawn it */
+	int64		blocked_since;	/* since when the report names the same */
 	DlockWaitReport report;
 } DlockQueueEntry;
 

@@ -49,8 +49,8 @@
  * SQL while no trigger counts, and another table that replaces this one.  For the
  * first there is the epoch of the database, for the second the file of the table.
  *
- * There is room for a few keys of each partition.  One that is pushed out is read
- * again.
+ * There is room for some thousand keys, if they are not very long.  One that is pushed
+ * out is read again.
  *
  * What a transaction has removed is in the journal until it commits or rolls back.
  *
@@ -68,7 +68,9 @@
 #include "rows/place_count.h"
 #include "shmem.h"
 
-#define WAYS	8				/* keys of a partition */
+#define SETS	8				/* of a partition */
+#define WAYS	8				/* keys of a set */
+#define MAX_LEN	104				/* bytes of a key; what is longer is not noted */
 
 /* Protected by the partition lock of its keys. */
 typedef struct Entry
@@ -83,13 +85,13 @@ typedef struct Entry
 	uint64		gone;			/* if counted: claims that have left no place */
 	uint64		heads;			/* if headless: the counter of heads then */
 	int			len;
-	char		data[DLOCK_MAX_KEY];
+	char		data[MAX_LEN];
 } Entry;
 
 typedef struct Partition
 {
-	int			next;			/* the entry to be given up next */
-	Entry		entries[WAYS];
+	int			next[SETS];		/* the entry to be given up next */
+	Entry		entries[SETS * WAYS];
 } Partition;
 
 static Partition *partitions = NULL;
@@ -100,6 +102,7 @@ typedef struct Removal
 	uint64		hash;			/* of the key */
 	uint64		generation;
 	int			entry;			/* the count that the place is part of, or -1 */
+	bool		is_marked;		/* the place is part of the mark of its key */
 	bool		is_head;
 } Removal;
 
@@ -143,15 +146,21 @@ partition_of(uint64 hash)
 	return &partitions[dlock_lwlock_partition_number(hash)];
 }
 
+static int
+set_of(uint64 hash)
+{
+	return (hash >> 40) % SETS;
+}
+
 /* The entry of the key, valid or not, or NULL.  The partition lock is held. */
 static Entry *
 find(const DlockKey *key)
 {
-	Partition  *partition = partition_of(key->hash);
+	Entry	   *set = &partition_of(key->hash)->entries[set_of(key->hash) * WAYS];
 
 	for (int i = 0; i < WAYS; i++)
 	{
-		Entry	   *entry = &partition->entries[i];
+		Entry	   *entry = &set[i];
 
 		if (entry->hash == key->hash && entry->generation != 0 &&
 			entry->len == key->len && memcmp(entry->data, key->data, key->len) == 0)
@@ -177,9 +186,10 @@ find_or_add(const DlockKey *key, Oid file, uint64 epoch)
 
 	if (entry == NULL)
 	{
-		Assert(key->len <= DLOCK_MAX_KEY);
-		entry = &partition->entries[partition->next];
-		partition->next = (partition->next + 1) % WAYS;
+		int			set = set_of(key->hash);
+
+		entry = &partition->entries[set * WAYS + partition->next[set]];
+		partition->next[set] = (partition->next[set] + 1) % WAYS;
 		entry->hash = key->hash;
 		entry->len = key->len;
 		memcpy(entry->data, key->data, key->len);
@@ -234,7 +244,7 @@ dlock_place_count_set(const DlockKey *key, Oid file, const DlockClaims *claims,
 	Entry	   *entry;
 
 	Assert(LWLockHeldByMeInMode(dlock_lwlock_partition(key->hash), LW_EXCLUSIVE));
-	if (epoch == 0 || (has_head && places == DLOCK_NOT_COUNTED))
+	if (epoch == 0 || key->len > MAX_LEN || (has_head && places == DLOCK_NOT_COUNTED))
 		return;
 	entry = find_or_add(key, file, epoch);
 	if (!has_head)
@@ -261,7 +271,9 @@ dlock_place_count_removed(const DlockKey *key, int64 slot, Oid file)
 	uint64		epoch = current_epoch();
 	Removal		removal = {.hash = key->hash,.entry = -1,.is_head = slot == DLOCK_HEAD};
 
-	if (epoch != 0 && !removal.is_head)
+	/* nothing can make it unknown until we end, see current_epoch() */
+	removal.is_marked = epoch != 0 && !removal.is_head;
+	if (removal.is_marked)
 	{
 		LWLock	   *lock = dlock_lwlock_partition(key->hash);
 		const Entry *entry;
@@ -323,6 +335,8 @@ end_removal(const void *what, bool committed)
 	LWLock	   *lock = dlock_lwlock_partition(removal->hash);
 	Entry	   *entry;
 
+	if (committed && removal->is_marked)
+		dlock_places_unmark(removal->hash);
 	if (removal->entry < 0 || !committed)
 		return;
 	entry = &partition_of(removal->hash)->entries[removal->entry];

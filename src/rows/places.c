@@ -34,10 +34,18 @@
  * and reads the mark under it: a place that is there was marked before.  A key
  * may be marked for nothing, if another one has the same bit.
  *
- * Marks are never taken back while the server runs.  After a start there are
- * none, and all keys count as marked until the reaper has read the whole table
- * once and marked what has places (DlockDatabase.places_known).  It does that
- * even if it is turned off otherwise.
+ * A mark is a number: how many places the keys with this mark have, plus how many
+ * requests for one are under way.  A request adds one before it looks, and takes it back
+ * when it has failed, or when the transaction that has added the place is rolled back
+ * (dlock_places_pin()).  The commit that removes a place subtracts one (place_count.c).
+ * The number is never too low.  It may be too high, which costs time: what SQL deletes is
+ * not subtracted, nor what is removed while it is not known which keys have places.
+ *
+ * After a start there are no marks, and all keys count as marked until the reaper has
+ * read the whole table once and marked what has places (DlockDatabase.places_known).  It
+ * does that even if it is turned off otherwise.  A place that is added or changed
+ * meanwhile is counted by whoever does that, because the reaper may miss it, and may be
+ * counted twice.
  *
  * Rows that come by SQL, when a dump is restored, are marked and counted by triggers
  * (direct_writes.c).  A superuser can drop or disable them, as pg_restore
@@ -60,13 +68,14 @@
 
 #include "clock.h"
 #include "database.h"
+#include "journal.h"
 #include "rows/places.h"
 
 /* the triggers that mark and count what SQL writes */
 #define MARKING_TRIGGER		"refuse_replicated_row"
 #define COUNTING_TRIGGER	"count_restored_row"
 
-#define MARKS		(1 << 20)	/* bits */
+#define MARKS		(1 << 18)
 #define COUNTERS	(1 << 12)
 
 typedef struct DlockCounter
@@ -78,7 +87,7 @@ typedef struct DlockCounter
 
 typedef struct DlockPlaces
 {
-	pg_atomic_uint32 marks[MARKS / 32];
+	pg_atomic_uint32 marks[MARKS];
 	DlockCounter counters[COUNTERS];
 } DlockPlaces;
 
@@ -99,7 +108,7 @@ dlock_places_shmem_init(void)
 	if (found)
 		return;
 
-	for (int i = 0; i < MARKS / 32; i++)
+	for (int i = 0; i < MARKS; i++)
 		pg_atomic_init_u32(&shared->marks[i], 0);
 	for (int i = 0; i < COUNTERS; i++)
 	{
@@ -110,15 +119,9 @@ dlock_places_shmem_init(void)
 }
 
 static pg_atomic_uint32 *
-word_of(const DlockKey *key)
+mark_of(uint64 hash)
 {
-	return &shared->marks[key->hash % MARKS / 32];
-}
-
-static uint32
-bit_of(const DlockKey *key)
-{
-	return UINT32_C(1) << (key->hash % 32);
+	return &shared->marks[hash % MARKS];
 }
 
 static DlockCounter *
@@ -133,17 +136,68 @@ row_counter_of(const DlockKey *key, int64 slot)
 	return &shared->counters[(dlock_key_slot_hash(key, slot) >> 32) % COUNTERS].rows;
 }
 
-/* The key has places, or is about to get one. */
+/* The key has one place more, or is about to get it. */
 void
 dlock_places_mark(const DlockKey *key)
 {
 	/* restoring a dump marks keys, too, also in a server without us */
-	if (shared == NULL)
+	if (shared != NULL)
+		(void) pg_atomic_fetch_add_u32(mark_of(key->hash), 1);
+}
+
+/* It has one less: the commit that removes it is visible.  Must not fail. */
+void
+dlock_places_unmark(uint64 hash)
+{
+	(void) pg_atomic_fetch_sub_u32(mark_of(hash), 1);
+}
+
+/* A request that has marked a key: a note in the journal. */
+typedef struct Pin
+{
+	uint64		hash;			/* of the key */
+	bool		has_place;		/* and has added a place */
+} Pin;
+
+/* Mark the key for a request, which calls dlock_places_unpin() unless it fails. */
+int
+dlock_places_pin(const DlockKey *key)
+{
+	Pin			pin = {.hash = key->hash};
+	int			note = dlock_journal_add(DLOCK_NOTE_PIN, &pin, sizeof(pin));
+
+	dlock_places_mark(key);
+	return note;
+}
+
+/* The request is over.  The mark stays if it has added a place, unless that is rolled back. */
+void
+dlock_places_unpin(int note, bool has_place)
+{
+	Pin		   *pin = dlock_journal_at(note);
+
+	pin->has_place = has_place;
+	if (has_place || !dlock_journal_is_last(note))
 		return;
-	if (pg_atomic_read_u32(word_of(key)) & bit_of(key))
-		pg_memory_barrier();
-	else
-		(void) pg_atomic_fetch_or_u32(word_of(key), bit_of(key));
+	dlock_places_unmark(pin->hash);
+	dlock_journal_take_back(note);
+}
+
+/* At the end of the transaction, or of a part of it.  Must not fail. */
+static void
+end_pin(const void *what, bool committed)
+{
+	const Pin  *pin = what;
+
+	if (!pin->has_place || !committed)
+		dlock_places_unmark(pin->hash);
+}
+
+/* At load time. */
+void
+dlock_places_init(void)
+{
+	dlock_journal_register(DLOCK_NOTE_PIN, end_pin);
 }
 
 /*
@@ -164,7 +218,7 @@ dlock_places_marked(const DlockKey *key)
 		dlock_database_want_reaper(dlock_clock_now());
 		return true;
 	}
-	return (pg_atomic_read_u32(word_of(key)) & bit_of(key)) != 0;
+	return pg_atomic_read_u32(mark_of(key->hash)) != 0;
 }
 
 void
@@ -283,15 +337,26 @@ dlock_places_forget_database(Oid dboid)
 			forget(dlock_database_at(i));
 }
 
-/* The reaper begins to read the table, which it has opened for writing. */
-void
+/*
+ * The reaper begins a pass over the table, which it has opened for writing.  True: it has
+ * to read all of it, because any row may have come unnoticed.
+ */
+bool
 dlock_places_pass_begins(DlockDatabase *db, Relation heap)
 {
 	uint32		unknown = DLOCK_PLACES_UNKNOWN;
 
-	if (dlock_places_guarded(heap))
-		(void) pg_atomic_compare_exchange_u32(&db->places_known, &unknown,
-											  DLOCK_PLACES_BEING_READ);
+	if (!dlock_places_guarded(heap))
+		return true;
+	return pg_atomic_compare_exchange_u32(&db->places_known, &unknown,
+										  DLOCK_PLACES_BEING_READ);
+}
+
+/* Is it reading the whole table, so that it is known which keys have places? */
+bool
+dlock_places_being_read(DlockDatabase *db)
+{
+	return pg_atomic_read_u32(&db->places_known) == DLOCK_PLACES_BEING_READ;
 }
 
 /* It has read the whole table.  That counts unless dlock_places_forget() came. */

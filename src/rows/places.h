@@ -32,7 +32,11 @@ typedef enum DlockPlacesKnown
 extern Size dlock_places_shmem_size(void);
 extern void dlock_places_shmem_init(void);
 
+extern void dlock_places_init(void);
 extern void dlock_places_mark(const DlockKey *key);
+extern void dlock_places_unmark(uint64 hash);
+extern int	dlock_places_pin(const DlockKey *key);
+extern void dlock_places_unpin(int note, bool has_place);
 extern bool dlock_places_marked(const DlockKey *key);
 extern void dlock_places_read(const DlockKey *key, int64 slot, DlockClaims *claims);
 extern bool dlock_places_unchanged(const DlockKey *key,
@@ -47,7 +51,8 @@ extern void dlock_places_claim_place(const DlockKey *key, int64 slot);
 extern bool dlock_places_guarded(Relation heap);
 extern void dlock_places_forget(void);
 extern void dlock_places_forget_database(Oid dboid);
-extern void dlock_places_pass_begins(DlockDatabase *db, Relation heap);
+extern bool dlock_places_pass_begins(DlockDatabase *db, Relation heap);
+extern bool dlock_places_being_read(DlockDatabase *db);
 extern void dlock_places_pass_ends(DlockDatabase *db);
 extern bool dlock_places_known(DlockDatabase *db);
 

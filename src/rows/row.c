@@ -37,6 +37,7 @@
 
 #include "clock.h"
 #include "compat.h"
+#include "guc.h"
 #include "rows/row.h"
 
 typedef struct FormDlock
@@ -377,6 +378,21 @@ dlock_row_state(HeapTuple tuple, DlockState *state, bool with_owner,
 		state->expires = dlock_clock_effective(form->run, form->expires_at, form->ttl);
 		state->idle_since = dlock_clock_effective(form->run, form->refreshed_at, 0);
 	}
+}
+
+/* When the reaper has to look at a row, if nobody changes it until then. */
+int64
+dlock_row_due(HeapTuple tuple)
+{
+	FormDlock  *form = FORM(tuple);
+	int64		expires = dlock_clock_effective(form->run, form->expires_at, form->ttl);
+
+	if (form->held)
+		return form->lazy ? expires + DLOCK_LAPSE_US : expires;
+	if (form->slot == DLOCK_HEAD)
+		return Max(expires, DLOCK_LINGER_US +
+				   dlock_clock_effective(form->run, form->refreshed_at, 0));
+	return expires;
 }
 
 /* Everything, for showing it.  Owner and value are allocated. */

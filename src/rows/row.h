@@ -44,6 +44,7 @@ extern void dlock_row_state(HeapTuple tuple, DlockState *state,
 							bool with_owner, DlockShortText *buffer);
 extern bool dlock_row_owner_in_toast(HeapTuple tuple);
 extern char *dlock_row_owner(HeapTuple tuple);
+extern int64 dlock_row_due(HeapTuple tuple);
 extern void dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant);
 extern uint64 dlock_row_value_hash(Relation heap, HeapTuple tuple);
 extern int64 dlock_row_version(HeapTuple tuple);

@@ -31,7 +31,8 @@
  * What a reader sees of a row version, in a buffer that is locked.  The snapshot
  * shows committed rows and those of our own transaction.  A row that another
  * open transaction has inserted is pending.  One that it has updated is not: the
- * version before is there to show.
+ * version before is there to show.  It is "later", as is one that was committed after
+ * the snapshot; only the reaper counts these (expiry.c).
  */
 static DlockSeen
 see(HeapTuple tuple, Snapshot snapshot, Buffer buffer)
@@ -40,14 +41,14 @@ see(HeapTuple tuple, Snapshot snapshot, Buffer buffer)
 
 	if (HeapTupleSatisfiesVisibility(tuple, snapshot, buffer))
 		return DLOCK_SEEN_COMMITTED;
-	if (tuple->t_data->t_infomask & HEAP_UPDATED)
-		return DLOCK_SEEN_NOT;
 
 	InitDirtySnapshot(dirty);
-	if (HeapTupleSatisfiesVisibility(tuple, &dirty, buffer) &&
-		TransactionIdIsValid(dirty.xmin))
+	if (!HeapTupleSatisfiesVisibility(tuple, &dirty, buffer))
+		return DLOCK_SEEN_NOT;
+	if (TransactionIdIsValid(dirty.xmin) &&
+		!(tuple->t_data->t_infomask & HEAP_UPDATED))
 		return DLOCK_SEEN_PENDING;
-	return DLOCK_SEEN_NOT;
+	return DLOCK_SEEN_LATER;
 }
 
 /* Copies of the rows of a block, and what was seen of them. */
@@ -146,7 +147,7 @@ copy_seen(TupleTableSlot *slot, Snapshot snapshot, DlockSeen *seen)
 	LockBuffer(buffered->buffer, BUFFER_LOCK_SHARE);
 	*seen = snapshot == NULL ? DLOCK_SEEN_COMMITTED :
 		see(tuple, snapshot, buffered->buffer);
-	if (*seen != DLOCK_SEEN_NOT)
+	if (*seen != DLOCK_SEEN_NOT && *seen != DLOCK_SEEN_LATER)
 		copy = heap_copytuple(tuple);
 	LockBuffer(buffered->buffer, BUFFER_LOCK_UNLOCK);
 	return copy;
@@ -195,7 +196,8 @@ dlock_scan_range(const DlockTable *store, const DlockRange *range, Snapshot snap
 
 		dlock_row_key(((BufferHeapTupleTableSlot *) slot)->base.tuple, &key);
 		if (key.len < range->prefixlen ||
-			memcmp(key.data, range->prefix, range->prefixlen) != 0)
+			memcmp(key.data, range->prefix, range->prefixlen) != 0 ||
+			(range->is_whole && key.len > range->prefixlen))
 			break;
 		tuple = copy_seen(slot, snapshot, &seen);
 		if (tuple == NULL)

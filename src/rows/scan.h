@@ -19,7 +19,9 @@ typedef enum DlockSeen
 {
 	DLOCK_SEEN_NOT,
 	DLOCK_SEEN_COMMITTED,		/* or written by our own transaction */
-	DLOCK_SEEN_PENDING			/* inserted by another open transaction */
+	DLOCK_SEEN_PENDING,			/* inserted by another open transaction */
+	DLOCK_SEEN_LATER			/* updated by one, or newer than the snapshot;
+								 * only dlock_scan_blocks() has these */
 } DlockSeen;
 
 /* Called for each row of a scan; false ends the scan after this block. */
@@ -31,6 +33,7 @@ typedef struct DlockRange
 {
 	const char *prefix;			/* need not be terminated */
 	int			prefixlen;
+	bool		is_whole;		/* only the key that is the prefix */
 	const char *after;			/* only keys after this one; NULL: all */
 	int			afterlen;
 } DlockRange;

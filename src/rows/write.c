@@ -26,11 +26,13 @@
 #include "catalog/index.h"
 #include "catalog/pg_am.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "storage/sinval.h"
 #include "utils/rel.h"
 
 #include "compat.h"
+#include "rows/expiry.h"
 #include "rows/place_count.h"
 #include "rows/places.h"
 #include "rows/row_hint.h"
@@ -275,6 +277,14 @@ set_hints(const DlockKey *key, HeapTuple tuple)
 		dlock_row_hint_set(dlock_key_slot_hash(key, dlock_row_version(tuple)), &tuple->t_self);
 }
 
+/* The row is in its block: the reaper has to know when it falls due. */
+static void
+note_due(HeapTuple tuple)
+{
+	dlock_expiry_note(dlock_database(MyDatabaseId), ItemPointerGetBlockNumber(&tuple->t_self),
+					  dlock_row_due(tuple));
+}
+
 /*
  * Add the row, and release the partition lock.  The version and the times are those
  * of the grant.  "row" is what was added, for a caller that has to update it.
@@ -296,6 +306,7 @@ dlock_write_end_insert(DlockInsertion *insertion, const DlockGrant *grant,
 		dlock_places_claim_place(key, insertion->slot);
 	leave_insert(insertion);
 
+	note_due(tuple);
 	set_hints(key, tuple);
 	CommandCounterIncrement();
 
@@ -308,6 +319,14 @@ dlock_write_end_insert(DlockInsertion *insertion, const DlockGrant *grant,
 /*
  * Changing a row
  */
+
+static bool
+is_known_which_have_places(void)
+{
+	DlockDatabase *db = dlock_database(MyDatabaseId);
+
+	return db != NULL && dlock_places_known(db);
+}
 
 /* Replace a row that we have locked by a new version. */
 static void
@@ -344,8 +363,12 @@ replace(const DlockTable *store, const DlockKey *key, DlockRow *row,
 		LWLockRelease(partition);
 		close_indexes(&indexes);
 	}
-	if (dlock_row_slot(tuple) != DLOCK_HEAD)
+
+	/* the reaper, which is marking keys, may have passed the block already */
+	if (dlock_row_slot(tuple) != DLOCK_HEAD &&
+		!is_known_which_have_places())
 		dlock_places_mark(key);
+	note_due(tuple);
 	set_hints(key, tuple);
 	CommandCounterIncrement();
 }

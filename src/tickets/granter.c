@@ -48,6 +48,7 @@
 #include "clock.h"
 #include "compat.h"
 #include "database.h"
+#include "lock/events.h"
 #include "queue/deadlock.h"
 #include "shmem.h"
 #include "tickets/granter.h"
@@ -336,13 +337,25 @@ look_at_all(Batch *batch, bool add_more)
 	return true;
 }
 
-/* The transaction has committed: count and log what has ended, set the timers. */
+/* Tell the requesters of the tickets that have ended: a batch. */
 static void
-finish(const Batch *batch)
+announce(void *arg)
+{
+	const Batch *batch = arg;
+
+	for (int i = 0; i < batch->nended; i++)
+		dlock_ticket_grant_announce(&batch->ended[i]);
+}
+
+/* The transaction has committed: tell, count and log what has ended, set the timers. */
+static void
+finish(Batch *batch)
 {
 	int64		now = dlock_clock_now();
 	int64		pause = DeadlockTimeout * INT64CONST(1000);
 
+	if (batch->nended > 0)
+		dlock_event_send(announce, batch);
 	for (int i = 0; i < batch->nended; i++)
 		dlock_ticket_grant_count(&batch->ended[i], now);
 	for (int i = 0; i < batch->n; i++)
@@ -397,6 +410,12 @@ run_transaction(Batch *batch, bool add_more, ErrorData **error)
 	return result;
 }
 
+static void
+announce_one(void *arg)
+{
+	dlock_ticket_grant_announce(arg);
+}
+
 /* A ticket is missed because of an error, in a transaction of its own. */
 static void
 miss(int64 ticket, const char *code, const char *reason)
@@ -414,7 +433,7 @@ miss(int64 ticket, const char *code, const char *reason)
 	}
 	PG_CATCH();
 	{
-		/* the event cannot be sent, but dlock_ticket() gives the answer */
+		/* no transaction is possible, but dlock_ticket() gives the answer */
 		MemoryContextSwitchTo(batch_context);
 		EmitErrorReport();
 		FlushErrorState();
@@ -426,8 +445,10 @@ miss(int64 ticket, const char *code, const char *reason)
 	PG_END_TRY();
 
 	MemoryContextSwitchTo(batch_context);
-	if (ends)
-		dlock_ticket_grant_count(&ended, dlock_clock_now());
+	if (!ends)
+		return;
+	dlock_event_send(announce_one, &ended);
+	dlock_ticket_grant_count(&ended, dlock_clock_now());
 }
 
 /* Look at one ticket in a transaction of its own. */

@@ -6,8 +6,8 @@
  * A granter tries on behalf of a ticket what a waiting backend tries for itself,
  * through the same door, dlock_lock_try().  There are three results: the key is
  * granted to the ticket's role and owner, or the ticket is missed, or it still has to
- * wait.  In the first two cases the event is sent in the same transaction, so it is
- * delivered if and only if that transaction commits.
+ * wait.  In the first two cases the event follows after the commit, in a transaction of
+ * its own: an event that cannot be sent must not undo the grant.
  *
  * The terms are checked when the ticket is taken (ticket_functions.c).  What may
  * change until the grant is checked again then: policies, the shard, and whether
@@ -50,6 +50,9 @@ end_ticket(const DlockTicketLook *look, DlockTicketState outcome, int64 version,
 	ended->keylen = look->key.len;
 	ended->since = look->since;
 	ended->granted = granted;
+	ended->version = version;
+	ended->code = NULL;
+	ended->reason = NULL;
 	ended->has_waited = look->has_waited;
 	ended->logged = look->logged;
 
@@ -69,8 +72,8 @@ miss_ticket(const DlockTicketLook *look, const char *code, const char *reason,
 {
 	DlockLookResult result = end_ticket(look, DLOCK_TICKET_MISSED, 0, ended);
 
-	if (result == DLOCK_LOOK_ENDS)
-		dlock_event_missed(look->key.data, look->number, code, reason);
+	ended->code = code;
+	ended->reason = reason;
 	return result;
 }
 
@@ -90,18 +93,13 @@ static DlockLookResult
 grant_ticket(const DlockTicketLook *look, const DlockRequest *request,
 			 const DlockResult *result, DlockEndedTicket *ended)
 {
-	DlockLookResult answer;
-
 	if (!result->renewed)
 	{
 		dlock_acquire_check_policy(request);
 		dlock_policy_check_grant(request->key.data, request->key.len,
 								 request->terms.role);
 	}
-	answer = end_ticket(look, DLOCK_TICKET_GRANTED, result->version, ended);
-	if (answer == DLOCK_LOOK_ENDS)
-		dlock_event_granted(look->key.data, result->version, look->number);
-	return answer;
+	return end_ticket(look, DLOCK_TICKET_GRANTED, result->version, ended);
 }
 
 static void
@@ -186,6 +184,16 @@ dlock_ticket_grant_look(int64 number, int64 *due, bool *is_new, DlockEndedTicket
 	dlock_wait_report_make(&request, &turn, &found, &result, looked_at, now, &report);
 	*due = let_wait(look, &report, &found, now);
 	return DLOCK_LOOK_WAITS;
+}
+
+/* After the commit, in another transaction: send the event of a ticket that has ended. */
+void
+dlock_ticket_grant_announce(const DlockEndedTicket *ended)
+{
+	if (ended->granted)
+		dlock_event_granted(ended->key, ended->version, ended->number);
+	else
+		dlock_event_missed(ended->key, ended->number, ended->code, ended->reason);
 }
 
 /* After the commit: count and log a ticket that has ended. */

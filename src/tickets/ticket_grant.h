@@ -28,6 +28,9 @@ typedef struct DlockEndedTicket
 	int			keylen;
 	int64		since;			/* lease time */
 	bool		granted;
+	int64		version;		/* of the grant */
+	const char *code;			/* why it is missed: an SQLSTATE, or NULL */
+	const char *reason;
 	bool		has_waited;
 	bool		logged;
 } DlockEndedTicket;
@@ -37,6 +40,7 @@ extern DlockLookResult dlock_ticket_grant_look(int64 number, int64 *due, bool *i
 extern DlockLookResult dlock_ticket_grant_miss(int64 number, const char *code,
 											   const char *reason,
 											   DlockEndedTicket *ended);
+extern void dlock_ticket_grant_announce(const DlockEndedTicket *ended);
 extern void dlock_ticket_grant_count(const DlockEndedTicket *ended, int64 now);
 
 #endif							/* DLOCK_TICKETS_TICKET_GRANT_H */

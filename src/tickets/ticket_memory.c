@@ -261,7 +261,8 @@ take_entry(void)
 	ticket = &entries[tickets->nentries++];
 	memset(ticket, 0, sizeof(*ticket));
 	pg_atomic_init_u32(&ticket->entry.woken, 0);
-	pg_atomic_init_u32(&ticket->entry.stale, 0);
+	pg_atomic_init_u64(&ticket->entry.changed, 0);
+	pg_atomic_init_u32(&ticket->entry.in_circle, 0);
 	return ticket;
 }
 

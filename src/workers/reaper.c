@@ -4,11 +4,14 @@
  *	  A visit to one database: notifies the holders that have been asked to
  *	  yield, and makes a pass over the locks.
  *
- * A pass reads the table from where the last one stopped.  It asks the engine
+ * A pass reads the blocks of the table in which a row may be due (expiry.c), in their
+ * order and from where the last one stopped.  It asks the engine
  * to remove the rows that have expired, and those that have been free for a
- * long time.  It also marks the keys that have places (places.c); if the reaper
- * is turned off, the first pass after a start does only that.  The engine treats this like any other request: it finds the row
+ * long time.  The engine treats this like any other request: it finds the row
  * again, decides, and skips a row that is in use.
+ *
+ * The first pass after a start reads all blocks.  It also marks the keys that have
+ * places (places.c); if the reaper is turned off, it does only that.
  *
  * Rows are deleted in batches.  Each batch is a separate transaction, whose
  * commit waits for nothing.  An acquire that meets a row that is being deleted
@@ -17,13 +20,16 @@
  * after it, because a transaction that notifies waits for a lock that all such
  * transactions share.
  *
- * A pass is short.  The pause before the next one depends on what the pass has
- * cost: a table with millions of rows of which none expires costs a twentieth
- * of a core.
+ * A pass is short.  The pause before the next one depends on the processor time that
+ * the pass has cost: one that finds nothing costs a twentieth of a core at most, even if
+ * it had to read a table with millions of rows.  The pass that marks keys pauses less,
+ * because as long as it is not over, every request pays for it.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include <time.h>
 
 #include "access/htup_details.h"
 #include "access/xact.h"
@@ -31,6 +37,7 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
@@ -46,6 +53,7 @@
 #include "lock/grant_end.h"
 #include "lock/lock.h"
 #include "queue/queue.h"
+#include "rows/expiry.h"
 #include "rows/places.h"
 #include "rows/row.h"
 #include "rows/scan.h"
@@ -54,103 +62,86 @@
 #include "workers/workers.h"
 
 #define BATCH_ROWS		200
-#define BATCH_BLOCKS	2000
 #define PASS_US			INT64CONST(1000000) /* stop after this long */
 #define UNKNOWN_PAUSE_US	INT64CONST(5000000)
 #define REST_BATCH		1		/* rest for this many times the batch's time */
 #define REST_PASS		19		/* ... the pass's time if it found nothing */
 
+/* A row that is due. */
+typedef struct Due
+{
+	char	   *key;
+	int			keylen;
+	int64		slot;
+	BlockNumber block;
+	int64		expired;		/* the version that ended; 0: it was none */
+} Due;
+
 /* What one batch has found. */
 typedef struct Batch
 {
-	int			nkeys;
-	char	   *keys[BATCH_ROWS + MaxHeapTuplesPerPage];
-	int			keylens[BATCH_ROWS + MaxHeapTuplesPerPage];
-	int64		slots[BATCH_ROWS + MaxHeapTuplesPerPage];
+	DlockDatabase *db;
 	int64		now;
-	int64		next;			/* lease time at which the next row is due */
-	MemoryContext per_row;
+	DlockDueRun run;
+	Due		   *rows;
+	int			n;
+	int			max;
+	int			nexpired;
 	MemoryContext kept;
 } Batch;
 
-typedef struct Expired
-{
-	char	   *key;
-	int64		version;
-} Expired;
-
-/* How long a lapsed grant is kept. */
-static int64
-lapse_us(void)
-{
-	return dlock_max_ttl * INT64CONST(1000);
-}
-
-/* When a row is to be looked at, if nobody changes it until then. */
-static int64
-due_at(const DlockState *state)
-{
-	if (state->held)
-		return state->terms.lazy ? state->expires + lapse_us() : state->expires;
-	if (state->slot == DLOCK_HEAD)
-		return Max(state->expires, state->idle_since + DLOCK_LINGER_US);
-	return state->expires;
-}
-
+/* A row that is not due is noted, one that is due is collected. */
 static bool
 collect(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 {
 	Batch	   *batch = arg;
-	MemoryContext caller = MemoryContextSwitchTo(batch->per_row);
+	int64		slot = dlock_row_slot(tuple);
+	int64		due = dlock_row_due(tuple);
+	Due			row = {.slot = slot,.block = ItemPointerGetBlockNumber(&tuple->t_self)};
+	bool		is_due = seen == DLOCK_SEEN_COMMITTED && due <= batch->now &&
+		dlock_reap_interval > 0;
 	DlockKey	key;
-	DlockState	state;
-	int64		falls_due;
 
-	if (seen != DLOCK_SEEN_COMMITTED)
-	{
-		MemoryContextSwitchTo(caller);
-		return true;
-	}
-	MemoryContextReset(batch->per_row);
-	memset(&state, 0, sizeof(state));
-	dlock_row_key(tuple, &key);
-	dlock_row_state(tuple, &state, true, NULL);
-
-	if (state.slot != DLOCK_HEAD)
+	if (!is_due)
+		dlock_expiry_note(batch->db, row.block, due);
+	if (is_due || slot != DLOCK_HEAD)
+		dlock_row_key(tuple, &key);
+	if (slot != DLOCK_HEAD && seen == DLOCK_SEEN_COMMITTED &&
+		dlock_places_being_read(batch->db))
 		dlock_places_mark(&key);
-	falls_due = dlock_reap_interval > 0 ? due_at(&state) : DLOCK_NEVER;
-	if (falls_due <= batch->now)
+	if (is_due)
 	{
-		batch->keys[batch->nkeys] =
-			MemoryContextStrdup(batch->kept, pnstrdup(key.data, key.len));
-		batch->keylens[batch->nkeys] = key.len;
-		batch->slots[batch->nkeys] = state.slot;
-		batch->nkeys++;
+		if (batch->n == batch->max)
+		{
+			batch->max *= 2;
+			batch->rows = repalloc(batch->rows, batch->max * sizeof(Due));
+		}
+		row.key = MemoryContextAlloc(batch->kept, key.len + 1);
+		memcpy(row.key, key.data, key.len);
+		row.key[key.len] = '\0';
+		row.keylen = key.len;
+		batch->rows[batch->n++] = row;
 	}
-	else
-		batch->next = Min(batch->next, falls_due);
-
-	MemoryContextSwitchTo(caller);
-	return batch->nkeys < BATCH_ROWS;
+	return batch->n < BATCH_ROWS || !dlock_expiry_may_stop(&batch->run, row.block);
 }
 
+/* Log the grants that have expired, and send their events. */
 static void
-notify_expired(const Expired *expired, int n)
+notify_expired(void *arg)
 {
-	if (n == 0)
-		return;
+	const Batch *batch = arg;
 
-	StartTransactionCommand();
 	dlock_grant_end_log_deferred();
-	for (int i = 0; i < n; i++)
-		dlock_event_expired(expired[i].key, expired[i].version);
-	CommitTransactionCommand();
+	for (int i = 0; i < batch->n; i++)
+		if (batch->rows[i].expired != 0)
+			dlock_event_expired(batch->rows[i].key, batch->rows[i].expired);
 }
 
 /* Tell the holders that this waiter has asked to yield. */
 static void
-notify_holders(const DlockQueueEntry *waiter)
+notify_holders(void *arg)
 {
+	const DlockQueueEntry *waiter = arg;
 	DlockTable	store;
 	DlockKey	key;
 	DlockRows	found;
@@ -158,6 +149,7 @@ notify_holders(const DlockQueueEntry *waiter)
 
 	if (!dlock_table_open(&store, false, true))
 		return;
+	PushActiveSnapshot(GetTransactionSnapshot());
 	dlock_key_set(&key, waiter->key, waiter->keylen);
 	dlock_find_committed(&store, &key, &found);
 	dlock_table_close(&store, false);
@@ -173,6 +165,7 @@ notify_holders(const DlockQueueEntry *waiter)
 								dlock_rules_yield_by(grant, &waiter->report.asking,
 													 waiter->until, now));
 	}
+	PopActiveSnapshot();
 }
 
 /* Tell all holders that have been asked to yield. */
@@ -183,109 +176,150 @@ notify_asked(DlockDatabase *db)
 
 	(void) dlock_database_take_announcement(db);
 	while (dlock_queue_take_announcement(db->dboid, asking))
-	{
-		StartTransactionCommand();
-		PushActiveSnapshot(GetTransactionSnapshot());
-		notify_holders(&asking->entry);
-		PopActiveSnapshot();
-		CommitTransactionCommand();
-	}
+		dlock_event_send(notify_holders, &asking->entry);
 	pfree(asking);
 }
 
 /*
- * If the table has been rewritten since the last batch, rows that we have not
- * seen may be in blocks that we have passed.
+ * Before a batch: what we know of the table is void if it has been rewritten, if a visit
+ * was cut short while it read, if settings have changed, or if rows may have come
+ * unnoticed.
  */
-static BlockNumber
-block_to_start(DlockProgress *progress, const DlockTable *store)
+static void
+begin_batch(DlockProgress *progress, DlockDatabase *db, const DlockTable *store)
 {
 	Oid			file = dlock_table_file(store);
+	bool		is_void = progress->file != file || progress->reading ||
+		progress->linger != DLOCK_LINGER_US || progress->lapse != DLOCK_LAPSE_US;
 
-	if (progress->file != file)
-		progress->next_block = 0;
+	if (is_void)
+		progress->next_slot = 0;
+	if (progress->next_slot == 0)
+		is_void = dlock_places_pass_begins(db, store->heap) || is_void;
+	if (!is_void)
+		return;
+	dlock_expiry_forget(db);
 	progress->file = file;
-	return progress->next_block;
+	progress->linger = DLOCK_LINGER_US;
+	progress->lapse = DLOCK_LAPSE_US;
+	progress->reading = false;
+	progress->from_start = true;
 }
 
 /*
- * Run one batch from where the last one stopped.  Returns the block where the next one
- * starts, or InvalidBlockNumber at the end of the table or if there is none.
+ * Read the next blocks in which a row may be due.  The result is the slot to continue
+ * with.
  *
- * The snapshot of the scan is taken when the table is open: what was committed while we
- * waited for that must be seen (places.c).
+ * The snapshot is taken when the table is open: what was committed while we waited for
+ * that must be seen (places.c).
  */
-static BlockNumber
+static uint32
+read_due(const DlockTable *store, Batch *batch, uint32 from, BlockNumber nblocks)
+{
+	DlockDueRun *run = &batch->run;
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	BlockNumber first;
+	BlockNumber n;
+
+	*run = dlock_expiry_begin(batch->db, nblocks, from, batch->now);
+	for (int piece = 0; dlock_expiry_blocks(run, nblocks, piece, &first, &n); piece++)
+	{
+		BlockNumber next = dlock_scan_blocks(store, snapshot, first, n, collect, batch);
+
+		if (next != InvalidBlockNumber && next < first + n)
+			dlock_expiry_stop(batch->db, run, next);
+	}
+	UnregisterSnapshot(snapshot);
+	return run->first + run->n;
+}
+
+/* Ask the engine to remove what was collected.  Returns how many rows it has removed. */
+static int
+remove_due(Batch *batch)
+{
+	int			removed = 0;
+
+	if (batch->n > 0)
+		pg_atomic_write_u32(&batch->db->reaper_xid, GetTopTransactionId());
+	for (int i = 0; i < batch->n; i++)
+	{
+		Due		   *row = &batch->rows[i];
+		DlockRequest request = {0};
+		DlockResult result;
+
+		request.op = DLOCK_REAP;
+		request.linger = DLOCK_LINGER_US;
+		request.lapse = DLOCK_LAPSE_US;
+		request.slot = row->slot;
+		dlock_key_set(&request.key, row->key, row->keylen);
+		dlock_lock_execute(&request, &result);
+
+		if (result.answer == DLOCK_IS_EXPIRED)
+		{
+			row->expired = result.version;
+			batch->nexpired++;
+		}
+		if (result.answer == DLOCK_IS_EXPIRED || result.answer == DLOCK_IS_IDLE)
+			removed++;
+		else
+			dlock_expiry_note(batch->db, row->block,
+							  batch->now + dlock_reap_interval * INT64CONST(1000));
+	}
+	return removed;
+}
+
+/*
+ * Run one batch from where the last one stopped.  False: the end of the table has been
+ * reached, or there is none.
+ */
+static bool
 run_batch(DlockDatabase *db, int *removed)
 {
+	DlockProgress *progress = &db->progress;
+	Batch		batch = {.db = db,.max = BATCH_ROWS};
 	DlockTable	store;
-	Batch	   *batch;
-	Expired    *expired;
-	int			nexpired = 0;
-	BlockNumber block = InvalidBlockNumber;
-	MemoryContext kept = AllocSetContextCreate(TopMemoryContext, "dlock batch",
-											   ALLOCSET_DEFAULT_SIZES);
 
-	batch = MemoryContextAllocZero(kept, sizeof(Batch));
-	batch->kept = kept;
-	batch->next = DLOCK_NEVER;
-	expired = MemoryContextAlloc(kept, lengthof(batch->keys) * sizeof(Expired));
-
+	batch.kept = AllocSetContextCreate(TopMemoryContext, "dlock batch",
+									   ALLOCSET_DEFAULT_SIZES);
+	batch.rows = MemoryContextAlloc(batch.kept, batch.max * sizeof(Due));
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	batch->per_row = AllocSetContextCreate(CurrentMemoryContext, "dlock row",
-										   ALLOCSET_DEFAULT_SIZES);
-
-	if (!dlock_table_open(&store, true, true))
-		db->progress.from_start = false;
-	else
+	progress->nblocks = 0;
+	if (dlock_table_open(&store, true, true))
 	{
-		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-
-		batch->now = dlock_clock_now();
-		block = block_to_start(&db->progress, &store);
-		if (block == 0)
-			dlock_places_pass_begins(db, store.heap);
-		block = dlock_scan_blocks(&store, snapshot, block, BATCH_BLOCKS, collect, batch);
-		UnregisterSnapshot(snapshot);
+		progress->nblocks = RelationGetNumberOfBlocks(store.heap);
+		batch.now = dlock_clock_now();
+		begin_batch(progress, db, &store);
+		progress->reading = true;
+		progress->next_slot = read_due(&store, &batch, progress->next_slot,
+									   progress->nblocks);
 		dlock_table_close(&store, false);
-
-		if (batch->nkeys > 0)
-			pg_atomic_write_u32(&db->reaper_xid, GetTopTransactionId());
-		for (int i = 0; i < batch->nkeys; i++)
-		{
-			DlockRequest request = {0};
-			DlockResult result;
-
-			request.op = DLOCK_REAP;
-			request.linger = DLOCK_LINGER_US;
-			request.lapse = lapse_us();
-			request.slot = batch->slots[i];
-			dlock_key_set(&request.key, batch->keys[i], batch->keylens[i]);
-			dlock_lock_execute(&request, &result);
-
-			if (result.answer == DLOCK_IS_EXPIRED)
-			{
-				expired[nexpired].key = batch->keys[i];
-				expired[nexpired].version = result.version;
-				nexpired++;
-			}
-			if (result.answer == DLOCK_IS_EXPIRED || result.answer == DLOCK_IS_IDLE)
-				(*removed)++;
-			else
-				batch->next = Min(batch->next, batch->now + dlock_reap_interval * INT64CONST(1000));
-		}
+		*removed += remove_due(&batch);
 	}
-
+	else
+		progress->from_start = false;
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	pg_atomic_write_u32(&db->reaper_xid, InvalidTransactionId);
+	progress->reading = false;
 
-	notify_expired(expired, nexpired);
+	if (batch.nexpired > 0)
+		dlock_event_send(notify_expired, &batch);
+	MemoryContextDelete(batch.kept);
+	if (dlock_expiry_more(progress->nblocks, progress->next_slot))
+		return true;
+	progress->next_slot = 0;
+	return false;
+}
 
-	db->progress.next_due = Min(db->progress.next_due, batch->next);
-	MemoryContextDelete(kept);
-	return block;
+/* The processor time of this process. */
+static int64
+cpu_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (int64) ts.tv_sec * USECS_PER_SEC + ts.tv_nsec / 1000;
 }
 
 static void
@@ -297,52 +331,47 @@ rest(int64 us)
 	CHECK_FOR_INTERRUPTS();
 }
 
+/* How long to wait until the next pass. */
+static int64
+pause_after(DlockDatabase *db, int removed, int64 worked)
+{
+	int64		pause = dlock_reap_interval * INT64CONST(1000);
+
+	/* if the trigger of places.c is disabled, another pass does not help */
+	if (dlock_reap_interval == 0 && !dlock_places_being_read(db))
+		return Max(UNKNOWN_PAUSE_US, worked * REST_PASS);
+	if (dlock_places_being_read(db))
+		return worked * REST_BATCH;
+	return removed > 0 ? pause : Max(pause, worked * REST_PASS);
+}
+
 static void
 run_pass(DlockDatabase *db)
 {
 	int64		began = dlock_clock_now();
-	int64		worked = 0;
-	int64		pause;
+	int64		worked = cpu_us();
 	int			removed = 0;
+	bool		more;
 
 	/* what backends report from here on is for the next pass */
 	dlock_database_set_due(db, DLOCK_NEVER);
-	if (db->progress.next_block == 0)
-	{
-		db->progress.next_due = DLOCK_NEVER;
-		db->progress.from_start = true;
-	}
-
 	for (;;)
 	{
-		int64		batch_began = dlock_clock_now();
-		int64		now;
-		BlockNumber next;
+		int64		before = cpu_us();
 
-		next = run_batch(db, &removed);
-		db->progress.next_block = next == InvalidBlockNumber ? 0 : next;
-		now = dlock_clock_now();
-		worked += now - batch_began;
-		if (db->progress.next_block == 0 && db->progress.from_start)
-			dlock_places_pass_ends(db);
-		if (db->progress.next_block == 0 || now - began > PASS_US)
+		more = run_batch(db, &removed);
+		if (!more || dlock_clock_now() - began > PASS_US)
 			break;
-		rest((now - batch_began) * REST_BATCH);
+		rest((cpu_us() - before) * REST_BATCH);
 	}
-
-	pause = dlock_reap_interval * INT64CONST(1000);
-	if (removed == 0)
-		pause = Max(pause, worked * REST_PASS);
-	/* if the trigger of places.c is disabled, another pass does not help */
-	if (dlock_reap_interval == 0)
-		pause = Max(pause, UNKNOWN_PAUSE_US);
-	db->progress.not_before = dlock_clock_now() + pause;
+	if (!more && db->progress.from_start)
+		dlock_places_pass_ends(db);
+	worked = cpu_us() - worked;
+	db->progress.not_before = dlock_clock_now() + pause_after(db, removed, worked);
 
 	/* the rest of the table is due now; the whole when its first row is due */
-	if (db->progress.next_block != 0)
-		dlock_database_want_reaper(dlock_clock_now());
-	else if (db->progress.next_due != DLOCK_NEVER)
-		dlock_database_want_reaper(db->progress.next_due);
+	dlock_database_want_reaper(more ? dlock_clock_now() :
+							   dlock_expiry_earliest(db, db->progress.nblocks));
 }
 
 void

@@ -1,6 +1,7 @@
 # Plays the scenarios of test/conformance with the clients of all languages, whose README says what all of this means.
 #
-#   conformance('basics');                      all scenarios of that file, and done_testing()
+#   conformance('basics');      all scenarios of that file, and done_testing()
+#   packages()                  the languages whose packages are set up
 #
 # DLOCK_LANGUAGE_DIR is the folder that scripts/test has set the languages up in.  A language that is not there is skipped.
 
@@ -25,7 +26,7 @@ use DlockClient;
 use DlockProxy;
 use DlockTest;
 
-our @EXPORT = qw(conformance);
+our @EXPORT = qw(conformance packages);
 
 my $root = "$FindBin::RealBin/../../..";
 my %unit = (ms => 1, s => 1000, min => 60_000, h => 3_600_000);
@@ -102,20 +103,34 @@ sub new_language
 	return $self;
 }
 
-sub find_languages
+# The languages that are set up, as [name, client/NAME/check, folder]; for the others, a result says that they are skipped.
+sub packages
 {
-	my (@found) = ([ 'c', "$root/test/lib/client/conformance" ]);
+	my @found;
 
 	foreach my $check (sort glob "$root/client/*/check")
 	{
 		my $name = basename(dirname($check));
 		my $folder = ($ENV{DLOCK_LANGUAGE_DIR} // '/nowhere') . "/$name";
 
-		if (-e "$folder/drivers") { push @found, map { [ $_, $check, 'driver', $folder, $_ ] } split ' ', slurp_file("$folder/drivers"); }
+		if (-e "$folder/drivers") { push @found, [ $name, $check, $folder ]; }
 		else
 		{
 		  SKIP: { skip "$name is not set up (scripts/test --only languages)", 1; }
 		}
+	}
+	return @found;
+}
+
+sub drivers
+{
+	my @found = ([ 'c', "$root/test/lib/client/conformance" ]);
+
+	foreach (packages())
+	{
+		my ($name, $check, $folder) = @$_;
+
+		push @found, map { [ $_, $check, 'driver', $folder, $_ ] } split ' ', slurp_file("$folder/drivers");
 	}
 	return @found;
 }
@@ -283,7 +298,7 @@ sub client_step
 
 		return sub { $self->check_event($client, $event, $lock, @fields); };
 	}
-	if (!$self->{clients}{$client})
+	if (!defined $self->{clients}{$client})
 	{
 		$self->check_answer($self->open_client($client), 'ok');
 	}
@@ -305,7 +320,7 @@ sub client_step
 		$command{wait} //= 0;
 		$command{ttl} //= 20_000;
 	}
-	delete $self->{clients}{$client} if $do eq 'close' || ($do eq 'collect' && !defined $command{lock});
+	$self->{clients}{$client} = 0 if $do eq 'close' || ($do eq 'collect' && !defined $command{lock});
 
 	my $id = $self->command(%command);
 	if (defined $label)
@@ -439,7 +454,7 @@ sub clean
 	$self->{proxy}->go;
 	if ($self->{run})
 	{
-		$self->check_answer($self->command(do => 'close', client => $_), 'ok') foreach sort keys %{ $self->{clients} };
+		$self->check_answer($self->command(do => 'close', client => $_), 'ok') foreach sort grep { $self->{clients}{$_} } keys %{ $self->{clients} };
 		# what the clients say until they are closed is the business of this scenario
 		my @lost = grep { !($_->{event} eq 'lost' && $_->{reason} eq 'closed') } @{ $self->{events} };
 		die "was told: $_->{event} $_->{lock} ($_->{reason})\n" foreach @lost;
@@ -507,7 +522,8 @@ sub play
 sub conformance
 {
 	my ($file, %params) = @_;
-	my @scenarios = scenarios($file);
+	my $wanted = $ENV{DLOCK_SCENARIO} // '';
+	my @scenarios = grep { $_->{title} =~ /$wanted/ } scenarios($file);
 
 	client_build('tests');
 	$shared{extension} = $params{extension} // 'dlock';
@@ -518,7 +534,7 @@ sub conformance
 		conf => "listen_addresses = '127.0.0.1'\nmax_connections = 200\nlog_statement = all\nlog_line_prefix = '%m [%p] %q%d '\n"
 		  . ($params{conf} // ''));
 	$shared{node}->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE ROLE stranger LOGIN');
-	@languages = map { new_language(@$_) } find_languages();
+	@languages = map { new_language(@$_) } drivers();
 
 	my @features = split ' ', $shared{node}->safe_psql('c', q{SELECT array_to_string(features, ' ') FROM dlock_features()});
 	if ($params{standby})

@@ -267,57 +267,71 @@ dlock_get_infos(dlock_handle *handle, const char *key, int64_t timeout_ms,
 }
 
 /*
- * What every key that matches a pattern of LIKE begins with.  True if that is all
- * that the pattern says.
+ * The same pattern for LIKE: a star is a percent sign, a question mark is an underscore.
+ * NULL stands for all keys; the result is NULL if memory is exhausted.
  */
-static bool
-like_prefix(const char *pattern, char *prefix)
+static char *
+like_pattern(const char *pattern)
 {
-	while (*pattern != '\0' && *pattern != '%' && *pattern != '_')
+	char	   *like;
+	char	   *to;
+
+	if (pattern == NULL)
+		pattern = "*";
+	to = like = malloc(strlen(pattern) * 2 + 1);
+	for (; like != NULL && *pattern != '\0'; pattern++)
 	{
+		if (*pattern == '*' || *pattern == '?')
+		{
+			*to++ = *pattern == '*' ? '%' : '_';
+			continue;
+		}
 		if (*pattern == '\\' && pattern[1] != '\0')
 			pattern++;
-		*prefix++ = *pattern++;
+		if (strchr("%_\\", *pattern) != NULL)
+			*to++ = '\\';
+		*to++ = *pattern;
 	}
-	*prefix = '\0';
-	return strcmp(pattern, "%") == 0;
+	if (like != NULL)
+		*to = '\0';
+	return like;
 }
 
 dlock_status
-dlock_list_by(dlock_handle *handle, const char *sql, const char *pattern,
+dlock_list_by(dlock_handle *handle, const char *sql, const char *pattern, const char *after,
 			  int64_t limit, int64_t timeout_ms, dlock_info **infos, size_t *n,
 			  dlock_error *err)
 {
+	bool		with_like = sql == dlock_sql_list_hot;
 	DlockRequest request;
 	char		text[24];
-	const char *params[3];
-	char	   *prefix;
+	const char *params[4];
+	char	   *like;
 	dlock_status status;
 
 	if (infos == NULL || n == NULL)
 		return dlock_fail(err, DLOCK_INVALID, "list must not be null");
 	*infos = NULL;
 	*n = 0;
-	prefix = calloc(1, pattern != NULL ? strlen(pattern) + 1 : 1);
-	if (prefix == NULL)
+	like = like_pattern(pattern);
+	if (like == NULL)
 		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
-	if (pattern != NULL && !like_prefix(pattern, prefix))
-		limit = 0;
-	params[0] = pattern;
-	params[1] = prefix;
+	params[0] = pattern != NULL ? pattern : "*";
+	params[1] = after;
 	params[2] = number_param(limit < INT32_MAX ? limit : 0, text, sizeof(text));
-	status = ask(handle, &request, sql, 3, params, timeout_ms, err);
-	free(prefix);
+	params[3] = like;
+	status = ask(handle, &request, sql, with_like ? 4 : 3, params, timeout_ms, err);
+	free(like);
 	if (status == DLOCK_OK)
 		status = make_infos(request.reply, infos, n, err);
 	return status;
 }
 
 dlock_status
-dlock_list(dlock_handle *handle, const char *pattern, int64_t limit,
+dlock_list(dlock_handle *handle, const char *pattern, const char *after, int64_t limit,
 		   int64_t timeout_ms, dlock_info **infos, size_t *n, dlock_error *err)
 {
-	return dlock_list_by(handle, dlock_sql_list, pattern, limit, timeout_ms, infos, n, err);
+	return dlock_list_by(handle, dlock_sql_list, pattern, after, limit, timeout_ms, infos, n, err);
 }
 
 void
@@ -339,6 +353,7 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 	DlockRequest request;
 	char		text[24];
 	const char *params[2];
+	char	   *like;
 	dlock_waiter *made;
 	size_t		rows;
 	bool		ok;
@@ -348,9 +363,13 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 		return dlock_fail(err, DLOCK_INVALID, "list must not be null");
 	*waiters = NULL;
 	*n = 0;
-	params[0] = pattern;
+	like = like_pattern(pattern);
+	if (like == NULL)
+		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
+	params[0] = like;
 	params[1] = number_param(limit, text, sizeof(text));
 	status = ask(handle, &request, dlock_sql_waiters, 2, params, timeout_ms, err);
+	free(like);
 	if (status != DLOCK_OK)
 		return status;
 

@@ -15,8 +15,9 @@ extern dlock_status dlock_read(dlock_handle *handle, const char *sql,
 							   int64_t timeout_ms, DlockReply **reply,
 							   dlock_error *err);
 extern dlock_status dlock_list_by(dlock_handle *handle, const char *sql,
-								  const char *pattern, int64_t limit,
-								  int64_t timeout_ms, dlock_info **infos,
-								  size_t *n, dlock_error *err);
+								  const char *pattern, const char *after,
+								  int64_t limit, int64_t timeout_ms,
+								  dlock_info **infos, size_t *n,
+								  dlock_error *err);
 
 #endif							/* DLOCK_INSPECT_H */

@@ -363,32 +363,31 @@ EPOCH_MS("l.requestor_since") ", " EPOCH_MS("l.requestor_deadline") ", " \
 const char	dlock_sql_info[] = "SELECT " INFO_COLUMNS
 " FROM @.dlock_get(key => $1" TEXT ") l ORDER BY l.version, l.using_pid";
 
+/* A pattern, the key before the first one or NULL, the number of keys or NULL. */
+#define LISTED "@.dlock_list(pattern => $1" TEXT ", after => $2" TEXT ", \"limit\" => $3" INT4 ")"
+#define BY_KEY " ORDER BY l.key COLLATE pg_catalog.\"C\", l.version, l.using_pid"
+
+const char	dlock_sql_list[] = "SELECT " INFO_COLUMNS " FROM " LISTED " l" BY_KEY;
+
 /*
- * A pattern of LIKE or NULL, its prefix, the number of keys or NULL.  With a
- * number, further keys come too.  Each look at a key sees its newest state, so a
- * key must be looked at once only: its grants of two moments could be two
- * holders.
+ * The same, and the same pattern for LIKE, by which the keys that are waited for or
+ * contended come too.  Each look at a key sees its newest state, so a key must be looked
+ * at once only: its grants of two moments could be two holders.
  */
-#define LIST(keys) \
-"WITH k AS MATERIALIZED (SELECT x.key FROM (" keys ") x WHERE $3" INT4 " IS NOT NULL)" \
-" SELECT " INFO_COLUMNS \
-" FROM (SELECT p.* FROM @.dlock_list(prefix => $2" TEXT ", after => NULL" TEXT ", max_keys => $3" INT4 ") p" \
-" WHERE NOT EXISTS (SELECT FROM k WHERE k.key" EQUALS "p.key)" \
-" UNION ALL SELECT g.* FROM k, @.dlock_get(key => k.key) g) l" \
-" WHERE $1" TEXT " IS NULL OR l.key" IS_LIKE "$1" TEXT \
-" ORDER BY l.key COLLATE pg_catalog.\"C\", l.version, l.using_pid"
-
-#define WAITED_FOR "SELECT DISTINCT w.key FROM @.dlock_waiters w"
-
-const char	dlock_sql_list[] = LIST(WAITED_FOR);
-const char	dlock_sql_list_hot[] = LIST(WAITED_FOR " UNION SELECT c.key FROM @.dlock_contended c");
+const char	dlock_sql_list_hot[] =
+"WITH k AS MATERIALIZED (SELECT x.key FROM (SELECT DISTINCT w.key FROM @.dlock_waiters w"
+" UNION SELECT c.key FROM @.dlock_contended c) x WHERE x.key" IS_LIKE "$4" TEXT ")"
+" SELECT " INFO_COLUMNS
+" FROM (SELECT p.* FROM " LISTED " p"
+" WHERE NOT EXISTS (SELECT FROM k WHERE k.key" EQUALS "p.key)"
+" UNION ALL SELECT g.* FROM k, @.dlock_get(key => k.key) g) l" BY_KEY;
 
 const char	dlock_sql_waiters[] =
 "SELECT w.key, w.pid, w.owner, w.position IS NULL, w.priority, w.position, "
 EPOCH_MS("w.since") ", " EPOCH_MS("w.until") ", "
 "GREATEST(" EPOCH_MS(NOW MINUS "w.since") ", 0" INT8 "), w.slots, " MAY_NOT_SEE("w.role")
 ", w.ticket"
-" FROM @.dlock_waiters w WHERE $1" TEXT " IS NULL OR w.key" IS_LIKE "$1" TEXT
+" FROM @.dlock_waiters w WHERE w.key" IS_LIKE "$1" TEXT
 " ORDER BY w.key COLLATE pg_catalog.\"C\", w.position NULLS LAST, w.since, w.pid, w.ticket LIMIT $2" INT8;
 
 /* key, version, timeout */

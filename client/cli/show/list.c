@@ -10,45 +10,20 @@
 #include <string.h>
 #include <time.h>
 
-/* Convert a shell pattern to one of LIKE. */
+/* A pattern that matches only this text. */
 static char *
-like_pattern(const char *glob)
+literal_pattern(const char *text)
 {
-	Text		like = {0};
+	Text		pattern = {0};
 
-	text_clear(&like);
-	for (; *glob != '\0'; glob++)
-	{
-		if (*glob == '*')
-			text_add(&like, "%");
-		else if (*glob == '?')
-			text_add(&like, "_");
-		else
-		{
-			if (*glob == '\\' && glob[1] != '\0')
-				glob++;
-			if (strchr("%_\\", *glob) != NULL)
-				text_add(&like, "\\");
-			text_add_bytes(&like, glob, 1);
-		}
-	}
-	return text_take(&like);
-}
-
-/* A pattern of LIKE that matches only this text. */
-static char *
-like_literal(const char *text)
-{
-	Text		like = {0};
-
-	text_clear(&like);
+	text_clear(&pattern);
 	for (; *text != '\0'; text++)
 	{
-		if (strchr("%_\\", *text) != NULL)
-			text_add(&like, "\\");
-		text_add_bytes(&like, text, 1);
+		if (strchr("*?\\", *text) != NULL)
+			text_add(&pattern, "\\");
+		text_add_bytes(&pattern, text, 1);
 	}
-	return text_take(&like);
+	return text_take(&pattern);
 }
 
 /* Does the key match a shell pattern?  NULL: any does. */
@@ -240,20 +215,22 @@ count_waiter(Entry *entry, const dlock_waiter *waiter)
 
 /*
  * An entry for each key that has grants, waiters or both, in the order of the
- * keys.  Waiters come by key, too.
+ * keys.  Waiters come by key, too: those up to the given key, or all (NULL).
  */
 static void
-merge(List *list)
+merge(List *list, const char *last)
 {
 	List		waited = {0};
 	size_t		i;
 
 	group_grants(list);
-	for (i = 0; i < list->waiter_count; i++)
+	for (; list->next_waiter < list->waiter_count; list->next_waiter++)
 	{
-		const dlock_waiter *waiter = &list->waiters[i];
+		const dlock_waiter *waiter = &list->waiters[list->next_waiter];
 		Entry	   *entry = list_find(list, waiter->key);
 
+		if (last != NULL && strcmp(waiter->key, last) > 0)
+			break;
 		if (entry == NULL && waited.count > 0 &&
 			strcmp(waited.entries[waited.count - 1].key, waiter->key) == 0)
 			entry = &waited.entries[waited.count - 1];
@@ -267,66 +244,144 @@ merge(List *list)
 	list_by_key(list);
 }
 
-static dlock_status
-list_get_by(dlock_handle *handle, const char *sql, const char *glob,
-			int64_t max_keys, int64_t timeout, List *list, dlock_error *err)
+static void
+free_infos(List *list)
 {
-	char	   *pattern = glob != NULL ? like_pattern(glob) : NULL;
+	if (list->infos != NULL)
+		dlock_list_free(list->infos, list->info_count);
+	list->infos = NULL;
+	list->info_count = 0;
+	list->count = 0;
+}
+
+/* Those that wait for keys that match: once, before anything else is asked. */
+dlock_status
+list_get_waiters(dlock_handle *handle, const char *pattern, List *list, dlock_error *err)
+{
+	memset(list, 0, sizeof(*list));
+	return dlock_list_waiters(handle, pattern, 0, -1, &list->waiters,
+							  &list->waiter_count, err);
+}
+
+/* The last key of the list, or NULL.  It is copied to list->after. */
+static const char *
+end_page(List *list)
+{
+	if (list->info_count == 0)
+		return NULL;
+	free(list->after);
+	list->after = copy_string(list->infos[list->info_count - 1].key);
+	return list->after;
+}
+
+/* How many keys have the grants of this page? */
+static size_t
+count_keys(const dlock_info *infos, size_t n)
+{
+	size_t		keys = 0;
+	size_t		i;
+
+	for (i = 0; i < n; i++)
+		keys += i == 0 || strcmp(infos[i].key, infos[i - 1].key) != 0;
+	return keys;
+}
+
+/*
+ * The next keys, in their order, and those that are waited for among them.  list->more
+ * is false after the last ones.  A page takes the server a few milliseconds, however many
+ * locks there are.
+ */
+dlock_status
+list_get_page(dlock_handle *handle, const char *pattern, int64_t max_keys, List *list,
+			  dlock_error *err)
+{
+	dlock_status status;
+	const char *last;
+
+	free_infos(list);
+	status = dlock_list_by(handle, dlock_sql_list, pattern, list->after, max_keys, -1,
+						   &list->infos, &list->info_count, err);
+	if (status != DLOCK_OK)
+		return status;
+	list->more = count_keys(list->infos, list->info_count) >= (size_t) max_keys;
+	last = end_page(list);
+	merge(list, list->more ? last : NULL);
+	return DLOCK_OK;
+}
+
+/* All keys, for another order. */
+dlock_status
+list_get_all(dlock_handle *handle, const char *pattern, List *list, dlock_error *err)
+{
+	dlock_info *infos;
+	size_t		n;
+
+	do
+	{
+		dlock_status status = dlock_list_by(handle, dlock_sql_list, pattern, list->after,
+											LIST_PAGE, -1, &infos, &n, err);
+
+		if (status != DLOCK_OK)
+			return status;
+		list->more = count_keys(infos, n) >= LIST_PAGE;
+		if (n > 0)
+		{
+			list->infos = reallocate(list->infos, (list->info_count + n) * sizeof(*infos));
+			memcpy(list->infos + list->info_count, infos, n * sizeof(*infos));
+			list->info_count += n;
+			(void) end_page(list);
+		}
+		free(infos);
+	} while (list->more);
+	merge(list, NULL);
+	return DLOCK_OK;
+}
+
+/*
+ * For top, of at most max_keys keys, and of those that are waited for or contended.
+ */
+dlock_status
+list_get_hot(dlock_handle *handle, const char *pattern, int64_t max_keys,
+			 int64_t timeout, List *list, dlock_error *err)
+{
 	dlock_status status;
 
 	memset(list, 0, sizeof(*list));
-	status = dlock_list_by(handle, sql, pattern, max_keys, timeout, &list->infos,
-						   &list->info_count, err);
+	status = dlock_list_by(handle, dlock_sql_list_hot, pattern, NULL, max_keys, timeout,
+						   &list->infos, &list->info_count, err);
 	if (status == DLOCK_OK)
 		status = dlock_list_waiters(handle, pattern, 0, timeout,
 									&list->waiters, &list->waiter_count, err);
-	free(pattern);
 	if (status == DLOCK_OK)
-		merge(list);
+		merge(list, NULL);
 	list->more = max_keys > 0 && list->count >= (size_t) max_keys;
 	return status;
-}
-
-/* max_keys: of at most this many keys, and of those that are waited for; 0: of all. */
-dlock_status
-list_get(dlock_handle *handle, const Options *options, int64_t max_keys,
-		 List *list, dlock_error *err)
-{
-	return list_get_by(handle, dlock_sql_list, options->key, max_keys, -1, list, err);
-}
-
-/* The same and of those that are contended. */
-dlock_status
-list_get_hot(dlock_handle *handle, const char *glob, int64_t max_keys,
-			 int64_t timeout, List *list, dlock_error *err)
-{
-	return list_get_by(handle, dlock_sql_list_hot, glob, max_keys, timeout, list, err);
 }
 
 /* One key, by the index. */
 dlock_status
 list_get_one(dlock_handle *handle, const char *key, List *list, dlock_error *err)
 {
-	char	   *like = like_literal(key);
+	char	   *pattern = literal_pattern(key);
 	dlock_status status;
 
 	memset(list, 0, sizeof(*list));
 	status = dlock_get_infos(handle, key, -1, &list->infos, &list->info_count, err);
 	if (status == DLOCK_OK)
-		status = dlock_list_waiters(handle, like, 0, -1, &list->waiters,
+		status = dlock_list_waiters(handle, pattern, 0, -1, &list->waiters,
 									&list->waiter_count, err);
-	free(like);
+	free(pattern);
 	if (status == DLOCK_OK)
-		merge(list);
+		merge(list, NULL);
 	return status;
 }
 
 void
 list_free(List *list)
 {
+	free_infos(list);
 	free(list->entries);
-	if (list->infos != NULL)
-		dlock_list_free(list->infos, list->info_count);
+	free(list->after);
 	if (list->waiters != NULL)
 		dlock_waiters_free(list->waiters, list->waiter_count);
 	memset(list, 0, sizeof(*list));

@@ -29,15 +29,24 @@ typedef struct
 	size_t		info_count;
 	dlock_waiter *waiters;
 	size_t		waiter_count;
+	size_t		next_waiter;	/* those before it are in entries */
+	char	   *after;			/* the last key so far; NULL: there is none */
 	Entry	   *entries;
 	size_t		count;
 	size_t		size;			/* of the array */
 	bool		more;			/* there may be keys that were not asked for */
 } List;
 
-extern dlock_status list_get(dlock_handle *handle, const Options *options,
-							 int64_t max_keys, List *list, dlock_error *err);
-extern dlock_status list_get_hot(dlock_handle *handle, const char *glob,
+/* keys of a page */
+#define LIST_PAGE 1000
+
+extern dlock_status list_get_waiters(dlock_handle *handle, const char *pattern,
+									 List *list, dlock_error *err);
+extern dlock_status list_get_page(dlock_handle *handle, const char *pattern,
+								  int64_t max_keys, List *list, dlock_error *err);
+extern dlock_status list_get_all(dlock_handle *handle, const char *pattern,
+								 List *list, dlock_error *err);
+extern dlock_status list_get_hot(dlock_handle *handle, const char *pattern,
 								 int64_t max_keys, int64_t timeout, List *list,
 								 dlock_error *err);
 extern dlock_status list_get_one(dlock_handle *handle, const char *key,

@@ -160,13 +160,23 @@ add_waiter(Table *table, const dlock_waiter *waiter)
 	table_cell(table, PLAIN, shown_text(waiter->owner, waiter->hidden));
 }
 
+/* What "ls" has printed so far. */
+typedef struct
+{
+	const Options *options;
+	size_t		left;			/* rows that may still be printed */
+	bool		begun;
+	bool		has_rows;
+	int			widths[LOCK_COLUMNS];	/* no table has more columns */
+} Listing;
+
 /* The rows of "ls --waiters", in a table or as JSON. */
 static void
-list_waiters(const List *list, size_t limit, Table *table, Text *json)
+list_waiters(Listing *listing, const List *list, Table *table, Text *json)
 {
 	size_t		i;
 
-	for (i = 0; i < list->waiter_count && i < limit; i++)
+	for (i = 0; i < list->waiter_count && listing->left > 0; i++, listing->left--)
 		if (table != NULL)
 			add_waiter(table, &list->waiters[i]);
 		else
@@ -175,13 +185,13 @@ list_waiters(const List *list, size_t limit, Table *table, Text *json)
 
 /* "ls --holders": one row for each grant, and none for a key that is only waited for. */
 static void
-list_holders(const List *list, size_t limit, Table *table, Text *json)
+list_holders(Listing *listing, const List *list, Table *table, Text *json)
 {
 	size_t		i;
 	size_t		j;
 
 	for (i = 0; i < list->count; i++)
-		for (j = 0; j < list->entries[i].grant_count && limit > 0; j++, limit--)
+		for (j = 0; j < list->entries[i].grant_count && listing->left > 0; j++, listing->left--)
 		{
 			const dlock_info *info = &list->entries[i].grants[j];
 
@@ -199,11 +209,11 @@ list_holders(const List *list, size_t limit, Table *table, Text *json)
 
 /* "ls": one row for each key. */
 static void
-list_locks(const List *list, size_t limit, Table *table, Text *json)
+list_locks(Listing *listing, const List *list, Table *table, Text *json)
 {
 	size_t		i;
 
-	for (i = 0; i < list->count && i < limit; i++)
+	for (i = 0; i < list->count && listing->left > 0; i++, listing->left--)
 		if (table != NULL)
 			add_lock(table, &list->entries[i]);
 		else
@@ -213,59 +223,101 @@ list_locks(const List *list, size_t limit, Table *table, Text *json)
 		}
 }
 
-/* What "ls" prints: a table, or an array. */
-static void
-show_list(const Options *options, const List *list)
+static Table *
+new_table(const Options *options)
 {
-	size_t		limit = options->limit > 0 ? (size_t) options->limit : SIZE_MAX;
-	Table	   *table = NULL;
-	Text		out = {0};
+	return options->waiters ? table_new(waiter_columns, WAITER_COLUMNS) :
+		options->holders ? table_new(holder_columns, HOLDER_COLUMNS) :
+		table_new(lock_columns, LOCK_COLUMNS);
+}
 
-	if (options->json)
-		json_open(&out, NULL, '[');
-	else if (options->waiters)
-		table = table_new(waiter_columns, WAITER_COLUMNS);
-	else if (options->holders)
-		table = table_new(holder_columns, HOLDER_COLUMNS);
-	else
-		table = table_new(lock_columns, LOCK_COLUMNS);
+/*
+ * Print a page of the list: rows of a table, or elements of an array.  On a terminal
+ * each page has the heading, because its columns may be wider than those before.  False:
+ * there is nobody who reads it, or nothing more to print.
+ */
+static bool
+show_page(Listing *listing, const List *list)
+{
+	const Options *options = listing->options;
+	Table	   *table = options->json ? NULL : new_table(options);
+	size_t		left = listing->left;
+	Text		json = {0};
+	Text		out = {0};
+	bool		has_rows;
 
 	if (options->waiters)
-		list_waiters(list, limit, table, &out);
+		list_waiters(listing, list, table, &json);
 	else if (options->holders)
-		list_holders(list, limit, table, &out);
+		list_holders(listing, list, table, &json);
 	else
-		list_locks(list, limit, table, &out);
-
-	if (options->json)
+		list_locks(listing, list, table, &json);
+	has_rows = left != listing->left;
+	if (table == NULL)
 	{
-		json_close(&out, ']');
-		finish_line(&out);
-		return;
+		text_add(&out, !listing->begun ? "[" : listing->has_rows && has_rows ? "," : "");
+		if (has_rows)
+			text_add(&out, json.data);
+		text_free(&json);
 	}
-	table_text(table, &out, terminal_width(), NULL, colours_on(stdout));
-	table_free(table);
-	finish_output(&out);
+	else
+	{
+		if (listing->begun && (terminal_width() == 0 || !has_rows))
+			table_continue(table);
+		table_text(table, &out, terminal_width(), listing->widths, colours_on(stdout));
+		table_free(table);
+	}
+	listing->begun = true;
+	listing->has_rows = listing->has_rows || has_rows;
+	return finish_output(&out) && listing->left > 0;
+}
+
+/* In the order of the keys: page after page, printed as it comes. */
+static dlock_status
+show_pages(dlock_handle *handle, Listing *listing, List *list, dlock_error *err)
+{
+	dlock_status status;
+
+	do
+	{
+		int64_t		max_keys = listing->left < LIST_PAGE ? (int64_t) listing->left : LIST_PAGE;
+
+		status = list_get_page(handle, listing->options->key, max_keys, list, err);
+	} while (status == DLOCK_OK && show_page(listing, list) && list->more);
+	return status;
 }
 
 int
 run_ls(const Options *options)
 {
 	dlock_handle *handle = connect_server(options);
+	Listing		listing = {.options = options};
 	dlock_error err = {0};
 	List		list;
-	bool		by_key = options->sort == NULL || strcmp(options->sort, "key") == 0;
-	dlock_status status = list_get(handle, options, by_key ? options->limit : 0,
-								   &list, &err);
+	dlock_status status = list_get_waiters(handle, options->key, &list, &err);
 
-	if (status == DLOCK_OK)
+	listing.left = options->limit > 0 ? (size_t) options->limit : SIZE_MAX;
+	if (status == DLOCK_OK && options->waiters)
+		(void) show_page(&listing, &list);
+	else if (status == DLOCK_OK && (options->sort == NULL || strcmp(options->sort, "key") == 0))
+		status = show_pages(handle, &listing, &list, &err);
+	else if (status == DLOCK_OK)
 	{
-		list_sort(&list, options->sort != NULL ? options->sort : "key");
-		show_list(options, &list);
+		status = list_get_all(handle, options->key, &list, &err);
+		list_sort(&list, options->sort);
+		if (status == DLOCK_OK)
+			(void) show_page(&listing, &list);
 	}
 	list_free(&list);
 	if (status != DLOCK_OK)
 		return give_up(handle, status, &err, NULL);
+	if (options->json)
+	{
+		Text		end = {0};
+
+		text_add(&end, "]");
+		finish_line(&end);
+	}
 	dlock_close(handle);
 	return 0;
 }

@@ -322,13 +322,13 @@ class _Conninfo(_Base):
                 self.idle.pop().close()
 
 
-def _psycopg_pool(pool: Any) -> Source:
+def _psycopg_pool(pool: Any, timeout: float) -> Source:
     def connect() -> Any:
         conninfo = pool.conninfo() if callable(pool.conninfo) else pool.conninfo
         kwargs = pool.kwargs() if callable(pool.kwargs) else pool.kwargs
         return pool.connection_class.connect(conninfo, **(kwargs or {}))
 
-    return _Base(pool.connection, connect)
+    return _Base(lambda: pool.connection(timeout), connect)
 
 
 def _psycopg2_pool(pool: Any) -> Source:
@@ -436,7 +436,7 @@ def source_of(given: Any, timeout: float) -> Source:
     if isinstance(given, str):
         return _Conninfo(given, timeout)
     if any(n.startswith("psycopg_pool.") for n in names):
-        return _psycopg_pool(given)
+        return _psycopg_pool(given, timeout)
     if "psycopg2.pool.AbstractConnectionPool" in names:
         return _psycopg2_pool(given)
     if any(n.startswith("sqlalchemy.") and n.endswith(".Engine") for n in names):

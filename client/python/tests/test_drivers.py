@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,7 +27,7 @@ def source(kind: str, server: Server) -> Iterator[Any]:
         yield old
         old.closeall()
     elif kind.startswith("sqlalchemy"):
-        engine = sqlalchemy.create_engine(f"postgresql+{kind[11:]}://postgres@127.0.0.1:{server.port}/app")
+        engine = sqlalchemy.create_engine(f"postgresql+{kind[11:]}://{server.user}@{server.host}:{server.port}/{server.dbname}")
         yield engine
         engine.dispose()
     elif kind == "django":
@@ -37,8 +36,8 @@ def source(kind: str, server: Server) -> Iterator[Any]:
 
         if not settings.configured:
             settings.configure(DATABASES={"default": {
-                "ENGINE": "django.db.backends.postgresql", "HOST": "127.0.0.1", "PORT": server.port,
-                "USER": "postgres", "NAME": "app"}})
+                "ENGINE": "django.db.backends.postgresql", "HOST": server.host, "PORT": server.port,
+                "USER": server.user, "NAME": server.dbname}})
             django.setup()
         from django.db import connection
 
@@ -54,10 +53,10 @@ KINDS = ["conninfo", "psycopg", "psycopg2", "sqlalchemy+psycopg", "sqlalchemy+ps
 @pytest.mark.parametrize("kind", KINDS)
 def test_source(server: Server, key: str, kind: str) -> None:
     with source(kind, server) as given, Locks(given) as locks, Locks(server.dsn()) as other:
-        with locks.lock(key, ttl=1, wait=5) as lock:
+        with locks.lock(key, ttl=6, wait=5) as lock:
             with pytest.raises(Busy), other.lock(key, wait=0):
                 pass
-            time.sleep(1.5)
+            server.until_renewed(key)
             assert lock.locked() and locks._core.listens
             with lock.fenced() as conn:
                 sql = "INSERT INTO journal VALUES (1, 'driver:" + key + "')"

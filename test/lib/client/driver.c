@@ -344,7 +344,7 @@ do_list(Line *line)
 {
 	dlock_info *infos = NULL;
 	size_t		count = 0;
-	dlock_status status = dlock_list(handle, line->n > 1 ? line->key : NULL,
+	dlock_status status = dlock_list(handle, line->n > 1 ? line->key : NULL, NULL,
 									 number_of(line, "limit", 0), line->timeout,
 									 &infos, &count, &line->err);
 

@@ -186,6 +186,17 @@ is(join(' ', map { $_->{key} } @{ dlock_json('ls', 'job:?', '--json', '--limit=1
 is(join(' ', map { $_->{key} } @{ dlock_json('ls', 'jo%', '--json') }), 'jo%', 'ls: no pattern of LIKE');
 is(join(' ', map { $_->{key} } @{ dlock_json('ls', '\\*', '--json') }), '', 'ls: a star');
 
+# A long list comes in pages, with the keys that are only waited for in between.
+$node->safe_psql('postgres', q{SELECT count(dlock_acquire('page:' || lpad(i::text, 4, '0'), '1h')) FROM generate_series(1, 2500) i});
+my @pages = map { sprintf 'page:%04d', $_ } 1 .. 2500;
+is_deeply([ map { $_->{key} } @{ dlock_json('ls', 'page:*', '--json') } ], \@pages, 'ls: three pages in JSON');
+is_deeply([ map { $_->{key} } @{ dlock_json('ls', 'page:*', '--json', '--holders') } ], \@pages, 'ls: of holders');
+is_deeply([ (dlock('ls', 'page:*'))[1] =~ /^(\S+)/mg ], [ 'KEY', @pages ], 'ls: one table with one heading');
+is(scalar @{ dlock_json('ls', 'page:*', '--json', '--sort=held') }, 2500, 'ls: in another order');
+is_deeply([ map { $_->{key} } @{ dlock_json('ls', 'page:*', '--json', '--limit=1001') } ], [ @pages[ 0 .. 1000 ] ], 'ls: a limit');
+is_deeply([ map { $_->{key} } @{ dlock_json('ls', 'page:?5*', '--json', '--limit=2') } ], [ 'page:0500', 'page:0501' ], 'ls: a pattern in the middle');
+$node->safe_psql('postgres', q{SELECT dlock_force_release(key, '') FROM dlock_list('page:*')});
+
 my $row = dlock_json('ls', 'job:1', '--json')->[0];
 is_deeply(
 	[ map { $row->{$_} } qw(key held owner value state priority ttl waiting watching pid requestor) ],

@@ -64,11 +64,11 @@ $b->send('acquire', 'k', wait => 60000, priority => 2);
 until_sql($node, "SELECT owner IS NOT NULL FROM dlock_waiters WHERE key = 'k'", 't', 'b waits');
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND backend_type = 'client backend'"),
 	'0', 'without a connection that waits');
-my $waiters = $a->ask('waiters', '%');
+my $waiters = $a->ask('waiters', '*');
 is( join(' ', map { "$_=" . $waiters->{$_} } qw(status count first pid ticket priority position watches since until)),
 	'status=ok count=1 first=k pid=0 ticket=1 priority=2 position=1 watches=0 since=1 until=1',
 	'the queue');
-is($a->ask('waiters', 'other%')->{count}, 0, 'by pattern');
+is($a->ask('waiters', 'other*')->{count}, 0, 'by pattern');
 is($a->ask('release', 'k')->{status}, 'ok', 'released');
 my $next = $b->answer;
 is($next->{status}, 'ok', 'the waiter has it');
@@ -82,9 +82,9 @@ is( join(' ', map { "$_=" . $info->{$_} } qw(status key info_owner value state p
 	'status=ok key=i info_owner=me value=some_value state=held priority=7 ttl=60000 expires_in=60000 pid=0 requestor=0/-/0/0',
 	'info');
 is($b->ask('info', 'none')->{status}, 'not_held', 'of a free key');
-is($b->ask('list', '%')->{count}, 2, 'list');
-is($b->ask('list', 'i%')->{first}, 'i', 'by pattern');
-is($b->ask('list', '%', limit => 1)->{count}, 1, 'with a limit');
+is($b->ask('list', '*')->{count}, 2, 'list');
+is($b->ask('list', 'i*')->{first}, 'i', 'by pattern');
+is($b->ask('list', '*', limit => 1)->{count}, 1, 'with a limit');
 
 # By name
 is($b->ask('refresh_key', 'i', owner => 'me', ttl => 90000)->{status}, 'ok', 'refreshed by owner');

@@ -160,7 +160,7 @@ foreach my $call (
 	[ 'watch', 'hole', wait => 100 ],
 	[ 'observe', 'hole' ],
 	[ 'info', 'hole' ],
-	[ 'list', '%' ],
+	[ 'list', '*' ],
 	[ 'release', 'hole' ])
 {
 	$start = time;

@@ -121,6 +121,54 @@ wait_for_rows('db1', 1, 'a grant that was committed after its time is removed');
 end_session($holder);
 
 #
+# The reaper reads only where a row is due
+#
+
+sub blocks_read
+{
+	return $node->safe_psql('db1',
+		q{SELECT heap_blks_read + heap_blks_hit FROM pg_statio_all_tables WHERE relid = 'dlock.locks'::regclass});
+}
+
+# A row that is written while the reaper reads its block: it must know of the version that it
+# does not see yet.
+$holder = session($node, 'db1');
+my $renewed = ask($holder, "SELECT dlock_acquire('renewed', '1h')");
+ask($holder, "BEGIN; SELECT dlock_refresh('renewed', $renewed, '2s')");
+$node->safe_psql('db1', "SELECT dlock_acquire('beside', '1ms')");
+wait_for_rows('db1', 2, 'a row is removed from the block of one that is being changed');
+ask($holder, 'COMMIT');
+wait_for_rows('db1', 1, 'that one is removed at its new time');
+ask($holder, "SELECT dlock_refresh('shorter', dlock_acquire('shorter', '1h'), '300ms')");
+wait_for_rows('db1', 1, 'so is one whose TTL becomes shorter');
+end_session($holder);
+
+$node->safe_psql('db1', "SELECT count(dlock_acquire('live' || i, '1h')) FROM generate_series(1, 30000) i");
+
+# Until no reaper is there, and what it has read is counted.
+sub until_rest
+{
+	$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'dlock reaper'")
+	  or die 'the reaper does not leave';
+	return;
+}
+
+# one that expires last: when it is removed, the others have been read
+$node->safe_psql('db1', "SELECT dlock_acquire('settled', '100ms')");
+hear($listener{db1}, qr/"key": "settled"/, 1);
+until_rest();
+my $read = blocks_read();
+foreach my $i (1 .. 5)
+{
+	$node->safe_psql('db1', "SELECT dlock_acquire('due$i', '1ms')");
+	hear($listener{db1}, qr/"key": "due$i"/, 1);
+}
+until_rest();
+my $blocks = $node->safe_psql('db1', "SELECT pg_relation_size('dlock.locks') / 8192");
+cmp_ok(blocks_read() - $read, '<', $blocks, 'five expiries do not read the table');
+$node->safe_psql('db1', "DELETE FROM dlock.locks WHERE key ~ '^live'");
+
+#
 # dlock_force_release: event and log
 #
 

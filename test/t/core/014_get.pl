@@ -6,6 +6,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use IO::Socket::UNIX;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -97,7 +98,7 @@ like(shown('z'), qr/^z \d+ lapsed$/, 'lapsed');
 
 # Who sees what.
 $app->ask_it("SELECT dlock_acquire('secret', '1h', owner => 'o', value => 'v')");
-foreach my $from ('dlock_locks', "dlock_get('secret')", "dlock_list('sec')")
+foreach my $from ('dlock_locks', "dlock_get('secret')", "dlock_list('sec*')")
 {
 	is($_->[0]->ask_it("SELECT role, owner, value FROM $from WHERE key = 'secret'"), $_->[1], "$from: $_->[2]")
 	  foreach [ $app, 'app|o|v', 'the role itself' ], [ $stats, 'app|o|v', 'pg_read_all_stats' ], [ $other, 'app||', 'another role' ];
@@ -123,18 +124,27 @@ sub list
 	return $now->ask_it("SELECT coalesce(string_agg(key, ' '), '') FROM dlock_list($arguments)");
 }
 is(list(''), 'a a:1 a:10 a:2 a:2x a:2x a; b z% ä', 'all, in the order of bytes');
-is(list("'a:'"), 'a:1 a:10 a:2 a:2x a:2x', 'a prefix');
-is(list("'a:', max_keys => 2"), 'a:1 a:10', 'so many keys');
-is(list("'a:', 'a:10', 2"), 'a:2 a:2x a:2x', 'the next ones; all holders of a key');
-is(list("'a:', 'a:2x'"), '', 'and no more');
-is(list("'a:', 'Z'"), 'a:1 a:10 a:2 a:2x a:2x', 'after a key before the prefix');
-is(list("'z%'"), 'z%', 'no pattern');
+is(list("'a:*'"), 'a:1 a:10 a:2 a:2x a:2x', 'a prefix');
+is(list("'a:*', \"limit\" => 2"), 'a:1 a:10', 'so many keys');
+is(list("'a:*', 'a:10', 2"), 'a:2 a:2x a:2x', 'the next ones; all holders of a key');
+is(list("'a:*', 'a:2x'"), '', 'and no more');
+is(list("'a:*', 'Z'"), 'a:1 a:10 a:2 a:2x a:2x', 'after a key before the prefix');
+is(list("'z%'"), 'z%', 'no pattern of LIKE');
+is(list("'a'"), 'a', 'a pattern without a star is one key');
+is(list("'a:?'"), 'a:1 a:2', 'a question mark');
+is(list("'?'"), 'a b ä', 'is one character, not one byte');
+is(list("'*2*'"), 'a:2 a:2x a:2x', 'a star in front');
+is(list("'*:*x'"), 'a:2x a:2x', 'two of them');
+is(list("'a\\:2'"), 'a:2', 'a backslash');
+is(list("'a:\\*'"), '', 'takes the meaning from a star');
+is(list("''"), '', 'the empty pattern');
 is(list("'y'"), '', 'nothing');
-is(list("'a', max_keys => 1"), 'a', 'one');
-$a->ask_it("SELECT dlock_release(key, version) FROM dlock_list('a:1')");
-is(list("'a', max_keys => 2"), 'a a:2', 'released ones are not counted');
+is(list("'a*', \"limit\" => 1"), 'a', 'one');
+is(list("'*2*', \"limit\" => 1"), 'a:2', 'one that matches');
+$a->ask_it("SELECT dlock_release(key, version) FROM dlock_list('a:1*')");
+is(list("'a*', \"limit\" => 2"), 'a a:2', 'released ones are not counted');
 fails_with($node, "SELECT * FROM dlock_list($_->[0])", $_->[1], [ $_->[2] ], "dlock_list($_->[0])")
-  foreach [ 'NULL', '22004', qr/prefix must not be null/ ], [ "'a', max_keys => 0", '22023', qr/max_keys must be greater than zero/ ];
+  foreach [ 'NULL', '22004', qr/pattern must not be null/ ], [ "'a', \"limit\" => 0", '22023', qr/limit must be greater than zero/ ];
 fails_with($node, "SELECT * FROM dlock_get($_->[0])", $_->[1], [], "dlock_get($_->[0])")
   foreach [ 'NULL', '22004' ], [ "''", '22023' ];
 
@@ -144,11 +154,44 @@ is($now->ask_it("SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock' AND rel
 $a->ask_it('ROLLBACK');
 is($now->ask_it("BEGIN READ ONLY; SELECT count(*) FROM dlock_get('b'); COMMIT"), 1, 'in a read-only transaction');
 
+# Nobody waits for the answer any more: the client leaves while its backend is stopped, and
+# has not read the statement.
+sub send_and_leave
+{
+	my ($sql) = @_;
+	my $socket = IO::Socket::UNIX->new(Peer => $node->host . '/.s.PGSQL.' . $node->port) or die "could not connect: $!";
+	my $startup = pack 'N Z* Z* Z* Z* x', 196608, 'user', $node->safe_psql('postgres', 'SELECT current_user'), 'database', 'postgres';
+	my ($type, $length, $body, $pid) = ('');
+
+	$socket->autoflush(1);
+	print $socket pack('N', 4 + length $startup) . $startup;
+	while ($type ne 'Z')
+	{
+		read $socket, my $head, 5 or die 'the server does not answer';
+		($type, $length) = unpack 'a N', $head;
+		read $socket, $body, $length - 4;
+		$pid = unpack 'N', $body if $type eq 'K';
+	}
+	kill 'STOP', $pid;
+	print $socket 'Q' . pack('N Z*', 5 + length $sql, $sql);
+	close $socket;
+	kill 'CONT', $pid;
+	return $pid;
+}
+
+$node->safe_psql('postgres', "CREATE TABLE answered (n int); SELECT count(dlock_acquire('gone:' || i, '1h')) FROM generate_series(1, 10000) i");
+foreach my $from ('dlock_locks', "dlock_list('gone:*')")
+{
+	until_gone($node, send_and_leave("INSERT INTO answered SELECT count(*) FROM $from"), "$from: the backend ends");
+	is($now->ask_it('SELECT count(*) FROM answered'), 0, "$from: it has noticed that its client is gone");
+}
+$node->safe_psql('postgres', "DROP TABLE answered; SELECT count(dlock_force_release(key, 'test')) FROM dlock_list('gone:*')");
+
 # On a standby.
 my $standby = new_standby($node, 'standby');
 $node->safe_psql('postgres', 'CREATE TABLE flushed ()');	# the releases were not
 $node->wait_for_catchup($standby);
-is($standby->safe_psql('postgres', "SELECT string_agg(key, ' ') FROM dlock_list('a')"), 'a a:2 a:2x a:2x a;', 'dlock_list on a standby');
+is($standby->safe_psql('postgres', "SELECT string_agg(key, ' ') FROM dlock_list('a*')"), 'a a:2 a:2x a:2x a;', 'dlock_list on a standby');
 is($standby->safe_psql('postgres', "SELECT key, state, using_pid FROM dlock_get('b')"), 'b|held|', 'dlock_get on a standby');
 $standby->stop;
 
@@ -160,8 +203,8 @@ $node->safe_psql('postgres', "SELECT dlock_acquire('zz:1', '1h')");
 my $whole = time;
 $now->ask_it('SELECT count(*) FROM dlock_locks');
 $whole = 1000 * (time - $whole);
-foreach my $query ("dlock_get('m:500000')", "dlock_list('m:5000', max_keys => 100)", 'dlock_list(max_keys => 100)',
-	"dlock_list('zz:')", "dlock_list('m:', 'm:999', 100)")
+foreach my $query ("dlock_get('m:500000')", "dlock_list('m:5000*', NULL, 100)", q{dlock_list("limit" => 100)},
+	"dlock_list('zz:*')", "dlock_list('m:*', 'm:999', 100)")
 {
 	my ($best, $rows) = (1e9);
 

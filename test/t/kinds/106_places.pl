@@ -196,6 +196,46 @@ foreach my $ms (8, 12, 16, 20, 24)
 }
 
 #
+# A key that is marked costs an exclusive request a look into the index.  The mark ends with
+# the last place, however that ends.
+#
+
+sub index_reads
+{
+	$one->ask_it('SELECT pg_stat_force_next_flush()');
+	return $one->ask_it(q{SELECT idx_blks_read + idx_blks_hit FROM pg_statio_all_indexes WHERE indexrelid = 'dlock.locks_pkey'::regclass});
+}
+
+# Do cycles of the key look into the index?
+sub is_marked
+{
+	my $before = index_reads();
+
+	$one->ask_it("SELECT dlock_release('marked', dlock_acquire('marked', '1h'))") foreach 1 .. 20;
+	return index_reads() - $before >= 20;
+}
+
+$one->ask_it("SELECT dlock_release('marked', dlock_acquire('marked', '1h'))");
+wait_until('it is known which keys have places', sub { return !is_marked() });
+$one->ask_it("SELECT dlock_release('marked', dlock_acquire('marked', '1h', slots => NULL))");
+is(is_marked(), '', 'a place that was released leaves no mark');
+$one->ask_it("BEGIN; SELECT dlock_acquire('marked', '1h', slots => 2); ROLLBACK");
+is(is_marked(), '', 'one that was rolled back');
+$one->ask_it("BEGIN; SAVEPOINT s; SELECT dlock_acquire('marked', '1h', slots => 2); ROLLBACK TO s; COMMIT");
+is(is_marked(), '', 'one that was rolled back to a savepoint');
+my $exclusive = $one->ask_it("SELECT dlock_acquire('marked', '1h')");
+is($two->ask_it("SELECT dlock_acquire('marked', slots => NULL)"), '', 'a request that is refused');
+$one->ask_it("SELECT dlock_release('marked', $exclusive)");
+is(is_marked(), '', 'leaves no mark');
+my $place = $two->ask_it("SELECT dlock_acquire('marked', '1h', slots => NULL)");
+$two->ask_it("BEGIN; SELECT dlock_release('marked', $place); ROLLBACK");
+is($one->ask_it("SELECT dlock_acquire('marked')"), '', 'a place whose release was rolled back keeps a writer out');
+is($two->ask_it("SELECT dlock_refresh('marked', $place) IS NOT NULL"), 't', 'it is refreshed');
+is($one->ask_it("SELECT dlock_acquire('marked')"), '', 'and does still');
+$two->ask_it("SELECT dlock_release('marked', $place)");
+is(is_marked(), '', 'until it is released');
+
+#
 # After a start it is not known which keys have places.  Without a reaper it never is.
 #
 

@@ -1,5 +1,5 @@
 # A publication FOR ALL TABLES contains dlock.locks.  On a subscriber that also has dlock,
-# logical replication must not change the locks.
+# logical replication must not change the locks.  The fence of a connection is not for it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -99,7 +99,9 @@ is($subscriber->safe_psql('postgres', $state), $theirs, 'the locks are as they w
 $subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s; TRUNCATE data');
 $publisher->safe_psql('postgres', 'TRUNCATE data');
 
-# A publication that names its tables works.
+# A publication that names its tables works, and no fence of the subscriber judges its worker.
+$subscriber->safe_psql('postgres', q{ALTER DATABASE postgres SET dlock.fence = '17:gone'});
+$ENV{PGOPTIONS} = '-c dlock.fence=';
 $publisher->safe_psql('postgres', q{
 DROP PUBLICATION everything;
 CREATE PUBLICATION named FOR TABLES IN SCHEMA public;

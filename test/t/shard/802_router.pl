@@ -114,10 +114,10 @@ is(sql("SELECT key, version, owner, role, value, state, ttl, cluster FROM dlock_
 is(sql('SELECT string_agg(cluster || key, $$ $$ ORDER BY cluster) FROM dlock_locks'), "a$low b$high", 'dlock_locks');
 is(sql("SELECT (dlock_get('$low')).key, (dlock_get('$high')).key"), "$low|$high", 'several sets of rows at once');
 is(sql("SELECT string_agg(dlock_acquire('m' || i, '1h')::text, ' ') IS NOT NULL FROM generate_series(1, 20) i"), 't', 'many calls in a statement');
-is(sql('SELECT string_agg(key, $$ $$) FROM dlock_list($$m$$, max_keys => 3)'), 'm1 m10 m11', 'dlock_list: the first keys of all clusters');
-is(sql('SELECT string_agg(key, $$ $$) FROM dlock_list($$m$$, after => $$m11$$, max_keys => 2)'), 'm12 m13', 'and those after a key');
-is(sql('SELECT count(DISTINCT cluster) FROM dlock_list($$m$$)'), 2, 'of both');
-refused('SELECT * FROM dlock_list(max_keys => 0)', '22023', [qr/max_keys must be greater than zero/], 'dlock_list');
+is(sql('SELECT string_agg(key, $$ $$) FROM dlock_list($$m*$$, "limit" => 3)'), 'm1 m10 m11', 'dlock_list: the first keys of all clusters');
+is(sql('SELECT string_agg(key, $$ $$) FROM dlock_list($$m*$$, after => $$m11$$, "limit" => 2)'), 'm12 m13', 'and those after a key');
+is(sql('SELECT count(DISTINCT cluster) FROM dlock_list($$m*$$)'), 2, 'of both');
+refused('SELECT * FROM dlock_list("limit" => 0)', '22023', [qr/limit must be greater than zero/], 'dlock_list');
 is(sql("SELECT dlock_acquire_all(ARRAY['$low[1]', '$low[2]'], '1h') IS NOT NULL"), 't', 'dlock_acquire_all of one shard');
 is(sql("SELECT dlock_acquire_all(ARRAY['$low[1]', '$low[2]'], '1h') IS NULL"), 't', 'which is busy now');
 is(sql("SELECT dlock_release('$low', 1), dlock_release('$low', 1), dlock_release('$high', owner => 'me')"),
@@ -357,7 +357,7 @@ is(sql(qq{SELECT public.dlock_acquire('$low', '1h', 'me') IS NOT NULL, public.dl
 is(sql('SELECT pg_catalog.count(*) > 10 FROM public.dlock_health()'), 't', 'dlock_health');
 is(sql('SELECT pg_catalog.count(*) FROM public.dlock_stats'), 1, 'dlock_stats');
 is(sql('SELECT pg_catalog.count(*) >= 0 FROM public.dlock_locks'), 't', 'dlock_locks');
-is(sql("SELECT pg_catalog.count(*) FROM public.dlock_list('', NULL, 1)"), 1, 'dlock_list');
+is(sql("SELECT pg_catalog.count(*) FROM public.dlock_list('*', NULL, 1)"), 1, 'dlock_list');
 my %router = (env => { PGDATABASE => 'router' });
 my ($code, $out, $err);
 

@@ -205,7 +205,7 @@ test_arguments(void)
 	ok(dlock_watch(handle, NULL, &version, 0, &err) == DLOCK_INVALID, "watch: no key");
 	ok(dlock_check_key(handle, NULL, 1, NULL, 0, &err) == DLOCK_INVALID, "check: no key");
 	ok(dlock_get_info(handle, "k", 0, NULL, &err) == DLOCK_INVALID, "info: no place");
-	ok(dlock_list(handle, NULL, 0, 0, NULL, NULL, &err) == DLOCK_INVALID, "list: no place");
+	ok(dlock_list(handle, NULL, NULL, 0, 0, NULL, NULL, &err) == DLOCK_INVALID, "list: no place");
 	ok(dlock_force_release(handle, NULL, 0, "x", 0, NULL, &err) == DLOCK_INVALID, "force: no key");
 	test_several(handle);
 	dlock_close(handle);
