@@ -13,7 +13,6 @@ import {
   type LockEvent, type LocksOptions,
 } from '../src/index.js';
 import type { Lock, Locks } from '../src/locks.js';
-import * as example from './example.js';
 import { eventually, server as startServer, type Server } from './server.js';
 
 type Address = Pick<Server, 'host' | 'port' | 'database' | 'user'>;
@@ -72,7 +71,8 @@ for (const [driver, makeClient] of Object.entries(clients)) {
         await end();
       }
       await eventually(
-        async () => (await server.sql(`SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'`)) === '1',
+        async () => (await server.sql(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                               AND backend_type = 'client backend'`)) === '1',
         'no connection is left',
       );
     });
@@ -307,7 +307,8 @@ for (const [driver, makeClient] of Object.entries(clients)) {
       const waits = locks.acquire(name);
       await eventually(() => server.sql('SELECT count(*) > 0 FROM dlock_waiters WHERE key = $1', name), 'it waits');
       const { version } = lock;
-      await server.sql('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()');
+      await server.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                        WHERE datname = current_database() AND pid <> pg_backend_pid()`);
       await eventually(
         () => server.sql('SELECT refreshed_at - acquired_at > ttl FROM dlock_locks WHERE version = $1', version),
         'it is renewed',
@@ -346,31 +347,3 @@ for (const [driver, makeClient] of Object.entries(clients)) {
     });
   });
 }
-
-test('the programs of docs/languages.md', async () => {
-  const pool = new pg.Pool({ ...server, max: 3 });
-  const locks = new onPg.Locks(pool);
-  assert.equal(await example.job(locks, 'job', 'sh', ['-c', 'exit 7']), 7);
-  await locks.request('job', async () => {
-    assert.equal(await example.job(locks, 'job', 'false', []), 75);
-  });
-
-  const abort = new AbortController();
-  const leads = example.lead(locks, 'leader', 'one', abort.signal);
-  await eventually(() => server.sql('SELECT count(*) > 0 FROM journal'), 'it leads');
-  await server.sql(`SELECT dlock_force_release('leader', 'test')`);
-  await eventually(() => server.sql('SELECT count(DISTINCT version) = 2 FROM journal'), 'it leads again');
-  abort.abort();
-  await leads;
-  await server.sql('TRUNCATE journal');
-
-  async function* lines(): AsyncGenerator<string> {
-    yield 'first';
-    await server.sql(`SELECT dlock_force_release('writer', 'test')`);
-    yield 'second';
-  }
-  assert.equal(await example.write(locks, 'writer', lines()), false);
-  assert.equal(await server.sql(`SELECT string_agg(line, ' ') FROM journal`), 'first');
-  await locks.close();
-  await pool.end();
-});
