@@ -74,6 +74,8 @@ test('arguments', async () => {
     await assert.rejects(locks.acquire('a', options), InvalidArgumentError);
   }
   for (const name of ['', [], ['a', '']]) await assert.rejects(locks.acquire(name), InvalidArgumentError);
+  assert.throws(() => new FakeServer().locks(undefined, { timeout: 0 }), InvalidArgumentError);
+  await (await locks.acquire('a', { ttl: 1e12 })).release();
   await assert.rejects(locks.request('a', {}, undefined as never), InvalidArgumentError);
   await assert.rejects(locks.acquire('a', { signal: AbortSignal.abort(new RangeError()) }), RangeError);
 });
