@@ -254,6 +254,29 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_fence_trigger IS
 	'the fence as a trigger; arguments: the key, and the column of the token unless the token is in dlock.token';
 
+CREATE FUNCTION dlock_handover(
+	key text,
+	version bigint,
+	owner text,
+	ttl interval DEFAULT NULL
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'dlock_handover'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_handover IS
+	'give a lock to another owner of the same role; returns its new version, or NULL if the lock is lost';
+
+CREATE FUNCTION dlock_limit(
+	key text,
+	n integer,
+	per interval,
+	wait interval DEFAULT '0',
+	priority integer DEFAULT 0
+) RETURNS interval
+AS 'MODULE_PATHNAME', 'dlock_limit'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_limit IS
+	'ask for a permit, of which there are at most n in any window of time; returns zero, or how long until asking again';
+
 CREATE FUNCTION dlock_force_release(
 	key text,
 	reason text,
@@ -284,7 +307,8 @@ CREATE FUNCTION dlock_locks_shown(
 	OUT requestor_owner text,
 	OUT requestor_priority integer,
 	OUT requestor_since timestamptz,
-	OUT requestor_deadline timestamptz
+	OUT requestor_deadline timestamptz,
+	OUT ends_at timestamptz
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_locks_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
@@ -456,6 +480,7 @@ CREATE TABLE dlock.policies (
 	max_ttl interval,
 	max_priority integer,
 	max_locks integer,
+	max_hold interval,
 	CONSTRAINT policies_pkey PRIMARY KEY (prefix, role)
 ) USING heap;
 COMMENT ON TABLE dlock.policies IS
@@ -485,11 +510,12 @@ CREATE FUNCTION dlock_policy(
 	allow boolean DEFAULT true,
 	max_ttl interval DEFAULT NULL,
 	max_priority integer DEFAULT NULL,
-	max_locks integer DEFAULT NULL
+	max_locks integer DEFAULT NULL,
+	max_hold interval DEFAULT NULL
 ) RETURNS void
 AS 'MODULE_PATHNAME', 'dlock_policy'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION dlock_policy(text, regrole, boolean, interval, integer, integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dlock_policy(text, regrole, boolean, interval, integer, integer, interval) FROM PUBLIC;
 COMMENT ON FUNCTION dlock_policy IS
 	'set what a role (NULL: every role) may do with keys that begin with a prefix';
 
@@ -507,7 +533,7 @@ CREATE VIEW dlock_policies AS
 	SELECT p.prefix,
 		   CASE WHEN p.role::pg_catalog.oid OPERATOR(pg_catalog.<>) 0::pg_catalog.oid
 				THEN p.role END AS role,
-		   p.allow, p.max_ttl, p.max_priority, p.max_locks
+		   p.allow, p.max_ttl, p.max_priority, p.max_locks, p.max_hold
 	  FROM dlock.policies p;
 COMMENT ON VIEW dlock_policies IS
 	'what roles may do with keys of a prefix; role null means every role';
@@ -585,7 +611,7 @@ CREATE FUNCTION dlock_features(
 )
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 	SELECT 'c'::pg_catalog.text, '1.0'::pg_catalog.text,
-		   '{acquire_all,again,at_least,connection_fence,delay,fence,fence_trigger,lazy,list,policies,preemption,session,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
+		   '{acquire_all,again,at_least,connection_fence,delay,fence,fence_trigger,handover,lazy,limit,list,max_hold,policies,preemption,session,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
 $$;
 COMMENT ON FUNCTION dlock_features IS
 	'which edition of dlock this is, its version, and what it has';

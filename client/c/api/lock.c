@@ -147,6 +147,15 @@ dlock_free(dlock_lock *lock)
 	dlock_lock_destroy(lock);
 }
 
+dlock_status
+dlock_release_free(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
+{
+	dlock_status status = dlock_release(lock, timeout_ms, err);
+
+	dlock_free(lock);
+	return status;
+}
+
 /*
  * Refresh and check
  */
@@ -360,6 +369,12 @@ dlock_slots(const dlock_lock *lock)
 	return lock->slots;
 }
 
+int
+dlock_is_shared(const dlock_lock *lock)
+{
+	return lock->slots == DLOCK_SHARED;
+}
+
 int64_t
 dlock_ttl_ms(const dlock_lock *lock)
 {
@@ -371,10 +386,4 @@ dlock_ttl_ms(const dlock_lock *lock)
 	ttl = lock->ttl_ms;
 	pthread_mutex_unlock(&lock->handle->mutex);
 	return ttl;
-}
-
-dlock_status
-dlock_resign(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
-{
-	return dlock_release(lock, timeout_ms, err);
 }

@@ -19,12 +19,25 @@
 #include "base/constants.h"
 #include "base/sql.h"
 #include "base/util.h"
-#include "engine/params.h"
 #include "net/conn.h"
 
 typedef struct DlockLink DlockLink;
 typedef struct DlockRequest DlockRequest;
 typedef struct DlockSleeper DlockSleeper;
+
+/*
+ * Parameters while they are collected: texts, and arrays, whose bytes are one
+ * behind the other and may move while they grow.
+ */
+typedef struct DlockParamList
+{
+	PQExpBufferData bytes;
+	int			n;
+	size_t		starts[DLOCK_MAX_PARAMS];	/* of an array, in bytes */
+	int			lengths[DLOCK_MAX_PARAMS];
+	int			formats[DLOCK_MAX_PARAMS];	/* 1: it is an array */
+	const char *values[DLOCK_MAX_PARAMS];
+} DlockParamList;
 
 /*
  * Locks
@@ -137,6 +150,12 @@ struct DlockRequest
 	/* if the server is to wait: the number of that parameter, and until when */
 	int			wait_param;		/* from 1, or 0 */
 	int64_t		wait_until;
+
+	/*
+	 * if not 0: the number of the parameter that allows the owner the grant
+	 * that it has already, which is so after a try without an answer
+	 */
+	int			again_param;
 
 	/*
 	 * if not 0: the number of the parameter that is *ttl_ms; 0 there is
@@ -291,7 +310,7 @@ struct dlock_op
 
 	/* parameters */
 	char		texts[6][32];
-	const char *params[13];
+	const char *params[14];
 	DlockParamList *list;		/* of several locks */
 };
 
@@ -552,6 +571,15 @@ extern void dlock_events_asked(dlock_handle *handle, dlock_lock *const *locks,
 extern void dlock_events_refuted(dlock_lock *lock);
 extern void dlock_events_unanswered(dlock_lock *lock);
 
+/* params.c; without the mutex */
+extern void dlock_params_init(DlockParamList *list);
+extern void dlock_params_free(DlockParamList *list);
+extern void dlock_params_add_text(DlockParamList *list, const char *text);
+extern void dlock_params_add_array(DlockParamList *list, DlockType type, int n);
+extern void dlock_params_add_element(DlockParamList *list, DlockType type, const char *text);
+extern void dlock_params_add_number(DlockParamList *list, int64_t number);
+extern bool dlock_params_finish(DlockParamList *list);
+
 /* tickets.c */
 extern void dlock_tickets_add(dlock_op *op);
 extern void dlock_tickets_remove(dlock_op *op);
@@ -565,7 +593,8 @@ extern void dlock_tickets_answered(dlock_handle *handle, const DlockReply *reply
 
 /* abandoned.c */
 extern void dlock_abandoned_add(dlock_handle *handle, const char *key,
-								const char *owner, int64_t ttl_ms, bool in_queue);
+								const char *owner, int64_t ttl_ms, bool in_queue,
+								bool by_owner, int64_t ticket);
 extern bool dlock_abandoned_forget(dlock_handle *handle, const char *key,
 								   const char *owner);
 extern int	dlock_abandoned_params(dlock_handle *handle, DlockParamList *list, int64_t now);

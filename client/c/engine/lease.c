@@ -29,11 +29,11 @@ dlock_lock_make(dlock_handle *handle, const char *key, const char *owner,
 	if (lock == NULL)
 		return NULL;
 	lock->handle = handle;
-	lock->key = dlock_strdup(key);
-	lock->owner = owner != NULL ? dlock_strdup(owner) : NULL;
-	lock->slots = options->slots == 1 ? DLOCK_EXCLUSIVE : options->slots;
+	lock->key = strdup(key);
+	lock->owner = owner != NULL ? strdup(owner) : NULL;
+	lock->slots = options->slots;
 	lock->ttl_ms = options->ttl_ms;
-	lock->renew = options->renew < 0 ? options->ttl_ms == 0 : options->renew != 0;
+	lock->renew = options->renew != 0;
 	lock->callback = options->callback != NULL ? options->callback : handle->callback;
 	lock->callback_arg = options->callback != NULL ? options->callback_arg : handle->callback_arg;
 	lock->holds = 1;

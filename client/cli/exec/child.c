@@ -153,6 +153,8 @@ child_start(Child *child, char **argv, char *const *variables)
 	if (read(trouble[0], &code, sizeof(code)) == sizeof(code))
 	{
 		error("could not execute \"%s\": %s", argv[0], strerror(code));
+		if (argv[1] == NULL && strpbrk(argv[0], " ;|&<>$") != NULL)
+			hint("That is one word, not a command line: write sh -c '...' for the shell to read it, or leave the quotes away.");
 		code = code == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
 		while (waitpid(pid, &child->status, 0) < 0 && errno == EINTR)
 			;

@@ -112,8 +112,8 @@ sub commands
 	return unless $version =~ /^\d+$/ && $run->(0, 'exec', 'b', '--', 'echo', 'runs') eq 'runs';
 
 	# a command that is renewed, and one that is asked to yield
-	my $renewed = $in_background->('exec', 'long', '--ttl=20s', '--', 'sleep', '600');
-	my $yields = $in_background->('exec', 'yields', '--ttl=20s', '--cleanup=1min', '--', 'sleep', '600');
+	my $renewed = $in_background->('exec', 'long', '--ttl=10min', '--', 'sleep', '600');
+	my $yields = $in_background->('exec', 'yields', '--ttl=10min', '--cleanup=1min', '--', 'sleep', '600');
 	$becomes->("SELECT count(*) = 2 FROM $locks WHERE key <> 'a'");
 	my $higher = $in_background->('acquire', 'yields', '--priority=5', '--wait=10min', '--ttl=1h');
 
@@ -383,11 +383,11 @@ foreach my $case ([ $node->host, $node->port, 'pg_catalog, pg_temp' ], [ $bounce
 
 {
 	my $env = { env => { PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'in_public' } };
-	my $signature = 'public.dlock_refresh(key text, version bigint, ttl interval, owner text, value text, more integer';
+	my $signature = 'public.dlock_refresh(key text, version bigint, ttl interval, owner text, value text, at_least interval, more integer';
 	my ($code, $version) = dlock('acquire', 'a', '--ttl=1h', $env);
 
 	is($code, 0, 'acquired');
-	my $run = start_dlock('exec', 'b', '--ttl=3s', '--', 'sleep', '600', $env);
+	my $run = start_dlock('exec', 'b', '--ttl=15s', '--', 'sleep', '600', $env);
 	plain_poll($node, 'in_public', "SELECT count(*) = 1 FROM public.dlock_locks WHERE key = 'b'");
 	$start = -s $node->logfile;
 	plain_sql($node, 'in_public',
