@@ -29,7 +29,7 @@ CREATE EXTENSION dlock;
 SELECT pg_describe_object(classid, objid, 0) AS object FROM pg_depend
  WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND classid <> 'pg_type'::regclass
    AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
-   AND pg_describe_object(classid, objid, 0) ~ 'dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|check|holds|watch|features|fence|fence_trigger|force_release)\(|dlock\.|^schema|view dlock_locks'
+   AND pg_describe_object(classid, objid, 0) ~ 'dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|handover|check|holds|watch|features|fence|fence_trigger|force_release)\(|dlock\.|^schema|view dlock_locks'
  ORDER BY pg_describe_object(classid, objid, 0) COLLATE "C";
 -- every object has a comment
 SELECT pg_describe_object(classid, objid, 0) AS "no comment" FROM pg_depend
@@ -37,15 +37,22 @@ SELECT pg_describe_object(classid, objid, 0) AS "no comment" FROM pg_depend
    AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
    AND obj_description(objid, classid::regclass::name) IS NULL
    AND classid <> 'pg_type'::regclass;
+-- and so has every column of a view
+SELECT c.relname, a.attname AS "no comment" FROM pg_depend d JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'v' JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+ WHERE d.classid = 'pg_class'::regclass AND refclassid = 'pg_extension'::regclass AND deptype = 'e'
+   AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
+   AND col_description(c.oid, a.attnum) IS NULL;
+-- the functions that \df dlock* lists are those that people call
+SELECT proname FROM pg_proc WHERE proname ~ '^dlock.*_shown' OR (proname ~ '_shown$' AND pronamespace <> 'dlock'::regnamespace);
 -- what it says about itself
 SELECT * FROM dlock_features();
 -- a dump contains the rows
 SELECT extconfig::regclass[] FROM pg_extension WHERE extname = 'dlock';
 -- privileges
 SELECT p.oid::regprocedure FROM pg_proc p
- WHERE proname ~ '^dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|check|fence|fence_trigger|force_release)$' AND NOT has_function_privilege('pg_monitor', p.oid, 'EXECUTE') ORDER BY 1;
+ WHERE proname ~ '^dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|handover|check|fence|fence_trigger|force_release)$' AND NOT has_function_privilege('pg_monitor', p.oid, 'EXECUTE') ORDER BY 1;
 SELECT DISTINCT provolatile, proparallel, prosecdef FROM pg_proc
- WHERE proname ~ '^dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|check|fence|fence_trigger|force_release)$';
+ WHERE proname ~ '^dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|handover|check|fence|fence_trigger|force_release)$';
 
 -- settings
 SELECT name, boot_val, unit, context FROM pg_settings

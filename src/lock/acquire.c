@@ -94,11 +94,43 @@ sleep_until(int64 until, bool without_snapshot)
 		EnsurePortalSnapshotExists();
 }
 
+/* What an error says that ends a wait: a timeout, a cancel, a deadlock. */
+typedef struct WaitContext
+{
+	const DlockKey *key;
+	bool		is_own;			/* our own session has it */
+} WaitContext;
+
+static void
+say_waiting(void *arg)
+{
+	const WaitContext *context = arg;
+
+	if (context->is_own)
+		errcontext("while waiting for lock \"%.*s\", which this session holds itself",
+				   context->key->len, context->key->data);
+	else
+		errcontext("while waiting for lock \"%.*s\"", context->key->len, context->key->data);
+}
+
+/* Is our own session among those that we wait for? */
+static bool
+waits_for_itself(const DlockWaitReport *report)
+{
+	for (int i = 0; i < report->nblockers; i++)
+		if (report->blockers[i] == (DlockBlocker) MyProcPid)
+			return true;
+	return false;
+}
+
 /* Try again and again until it is granted, refused, or the time is up. */
 static void
 wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 			  DlockWaitLog *log, TimestampTz lock_deadline)
 {
+	WaitContext context = {.key = &request->key};
+	ErrorContextCallback callback = {.previous = error_context_stack,
+	.callback = say_waiting,.arg = &context};
 	DlockDeadlockWatch watch;
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext each_look = AllocSetContextCreate(caller, "dlock wait",
@@ -107,6 +139,7 @@ wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 	DlockRows	found;
 
 	dlock_deadlock_begin(&watch, log->began);
+	error_context_stack = &callback;
 
 	for (;;)
 	{
@@ -135,6 +168,7 @@ wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 		}
 		dlock_wait_report_make(request, turn, &found, result, looked_at, now, &report);
 		dlock_backend_wait_publish(&report);
+		context.is_own = waits_for_itself(&report);
 		dlock_deadlock_watch(&watch, now);
 		dlock_wait_log_still(log, &found, now);
 
@@ -145,6 +179,7 @@ wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 					request->without_snapshot);
 	}
 
+	error_context_stack = callback.previous;
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(each_look);
 }
@@ -200,27 +235,27 @@ wait_for_turn(const DlockRequest *request, DlockTurn *turn, DlockResult *result)
 		disable_timeout(LOCK_TIMEOUT, true);
 }
 
-/* Raise an error unless the policies allow it. */
+/*
+ * Raise an error unless the policies allow the request, which has been granted.  What
+ * they say at the grant counts, and they may have changed since the request, more
+ * so if it had to wait.  The granter calls this, too.
+ */
 void
-dlock_acquire_check_policy(const DlockRequest *request)
+dlock_acquire_check_granted(const DlockRequest *request, const DlockResult *result)
 {
-	dlock_policy_check_request(request->key.data, request->key.len,
-							   request->terms.role, request->terms.ttl,
-							   request->terms.priority);
+	dlock_policy_check_request(&request->key, &request->terms);
+	if (!result->renewed)
+		dlock_policy_check_grant(&request->key, request->terms.role);
 }
 
-/*
- * Try once, and wait for the turn if the request may.  What the policies say at
- * the grant counts, and they may have changed since the request, more so if it
- * had to wait.
- */
+/* Try once, and wait for the turn if the request may. */
 void
 dlock_acquire_key(const DlockRequest *request, DlockResult *result)
 {
 	DlockTurn	turn;
 	DlockRows	found;
 
-	dlock_acquire_check_policy(request);
+	dlock_policy_check_request(&request->key, &request->terms);
 	dlock_turn_begin(&turn);
 	if (request->session)
 		dlock_session_prepare();
@@ -236,12 +271,8 @@ dlock_acquire_key(const DlockRequest *request, DlockResult *result)
 
 	if (result->answer == DLOCK_IS_GRANTED && request->session)
 		dlock_session_add(&request->key, request->terms.role, result->version);
-	if (result->answer == DLOCK_IS_GRANTED && !result->renewed)
-	{
-		dlock_acquire_check_policy(request);
-		dlock_policy_check_grant(request->key.data, request->key.len,
-								 request->terms.role);
-	}
+	if (result->answer == DLOCK_IS_GRANTED)
+		dlock_acquire_check_granted(request, result);
 }
 
 /*
@@ -345,7 +376,7 @@ dlock_acquire_keys(const DlockRequest *requests, int n, DlockResult *results)
 	int			failed;
 
 	for (int i = 0; i < n; i++)
-		dlock_acquire_check_policy(sorted[i]);
+		dlock_policy_check_request(&sorted[i]->key, &sorted[i]->terms);
 	for (int i = 0; i < n && sorted[0]->terms.wait == 0; i++)
 	{
 		failed = sorted[i] - requests;
