@@ -77,31 +77,13 @@ environment_with(char *const *variables)
 	return all;
 }
 
-/*
- * In the child, all signals blocked: none of our signal handlers must run in it.  If
- * the command cannot be executed, the pipe says why.
- */
+/* It could not be executed. */
 static void
-become_command(char **argv, char **env, bool terminal, int trouble)
+tell_trouble(char *const *argv, int code)
 {
-	int			code;
-
-	setpgid(0, 0);
-	guard_in_child();
-	if (terminal)
-		tcsetpgrp(STDIN_FILENO, getpid());	/* SIGTTOU is blocked */
-	for (int number = 1; number < NSIG; number++)
-	{
-		struct sigaction action;
-
-		if (sigaction(number, NULL, &action) == 0 && action.sa_handler == news_post)
-			signal(number, SIG_DFL);
-	}
-	default_signals();
-	environ = env;
-	execvp(argv[0], argv);
-	code = errno;
-	_exit(write(trouble, &code, sizeof(code)) == sizeof(code) ? EXIT_NOT_FOUND : EXIT_INTERNAL);
+	error("could not execute \"%s\": %s", argv[0], strerror(code));
+	if (argv[1] == NULL && strpbrk(argv[0], " ;|&<>$") != NULL)
+		hint("That is one word, not a command line: write sh -c '...' for the shell to read it, or leave the quotes away.");
 }
 
 /*
@@ -135,11 +117,33 @@ child_start(Child *child, char **argv, char *const *variables)
 	fcntl(trouble[0], F_SETFD, FD_CLOEXEC);
 	fcntl(trouble[1], F_SETFD, FD_CLOEXEC);
 
+	/* none of our signal handlers must run in the child */
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, &old);
 	pid = fork();
 	if (pid == 0)
-		become_command(argv, env, terminal, trouble[1]);
+	{
+		ssize_t		written;
+
+		setpgid(0, 0);
+		guard_in_child();
+		if (terminal)
+			tcsetpgrp(STDIN_FILENO, getpid());	/* SIGTTOU is blocked */
+		for (code = 1; code < NSIG; code++)
+		{
+			struct sigaction action;
+
+			if (sigaction(code, NULL, &action) == 0 &&
+				action.sa_handler == news_post)
+				signal(code, SIG_DFL);
+		}
+		default_signals();
+		environ = env;
+		execvp(argv[0], argv);
+		code = errno;
+		written = write(trouble[1], &code, sizeof(code));
+		_exit(written == sizeof(code) ? EXIT_NOT_FOUND : EXIT_INTERNAL);
+	}
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	close(trouble[1]);
 	free(env);
@@ -157,9 +161,7 @@ child_start(Child *child, char **argv, char *const *variables)
 	child->has_terminal = terminal;
 	if (read(trouble[0], &code, sizeof(code)) == sizeof(code))
 	{
-		error("could not execute \"%s\": %s", argv[0], strerror(code));
-		if (argv[1] == NULL && strpbrk(argv[0], " ;|&<>$") != NULL)
-			hint("That is one word, not a command line: write sh -c '...' for the shell to read it, or leave the quotes away.");
+		tell_trouble(argv, code);
 		code = code == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
 		while (waitpid(pid, &child->status, 0) < 0 && errno == EINTR)
 			;

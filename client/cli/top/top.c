@@ -360,12 +360,16 @@ take_news(Top *top, int news, bool *sample)
 static void
 live(Top *top, dlock_handle *handle)
 {
+	List		list = {0};
 	dlock_error err = {0};
 	dlock_status status = DLOCK_OK;
 	int64_t		looked_at = 0;
 	bool		sample = true;
 	bool		goes_on = true;
 
+	/* only until the end of this function */
+	/* cppcheck-suppress autoVariables */
+	top->list = &list;
 	news_start();
 	news_add_input(STDIN_FILENO);
 	screen_take();
@@ -380,15 +384,15 @@ live(Top *top, dlock_handle *handle)
 		{
 			int64_t		began = dlock_now();
 
-			status = look_at_server(top, handle, MAX_ANSWER_MS, &top->list, &err);
+			status = look_at_server(top, handle, MAX_ANSWER_MS, &list, &err);
 			if (status == DLOCK_OK)
-				samples_count_keys(&top->samples, &top->list, top->filter, &top->hot);
+				samples_count_keys(&top->samples, &list, top->filter, &top->hot);
 			looked_at = dlock_now();
 			top->pause = status == DLOCK_OK ? (looked_at - began) * LOOK_REST : 0;
 			sample = false;
 		}
 		look_at_terminal(top);
-		make_frame(top, &frame, &top->list, status == DLOCK_OK ? NULL : &err);
+		make_frame(top, &frame, &list, status == DLOCK_OK ? NULL : &err);
 		until = looked_at + (top->pause > top->options.interval ?
 							 top->pause : top->options.interval);
 		if (wants_escape(top))
@@ -398,7 +402,7 @@ live(Top *top, dlock_handle *handle)
 		text_free(&frame);
 	}
 	screen_restore();
-	list_free(&top->list);
+	list_free(&list);
 }
 
 int

@@ -81,7 +81,7 @@ typedef struct
 	char	   *reason;			/* to release it by force */
 	bool		release;		/* at the next look */
 	Text		said;			/* what came of that */
-	List		list;			/* what keys there are to open */
+	const List *list;			/* what keys there are to open */
 
 	/* the position in the list; make_frame() keeps it in range */
 	size_t		first;
