@@ -206,6 +206,7 @@ begin_batch(DlockProgress *progress, DlockDatabase *db, const DlockTable *store)
 	if (!is_void)
 		return;
 	dlock_expiry_forget(db);
+	dlock_expiry_unknown(db, RelationGetNumberOfBlocks(store->heap));
 	progress->file = file;
 	progress->linger = DLOCK_LINGER_US;
 	progress->lapse = DLOCK_LAPSE_US;
@@ -229,6 +230,9 @@ read_due(const DlockTable *store, Batch *batch, uint32 from, BlockNumber nblocks
 	BlockNumber n;
 
 	*run = dlock_expiry_begin(batch->db, nblocks, from, batch->now);
+
+	/* a row that was added before the bounds were taken away must be read */
+	nblocks = RelationGetNumberOfBlocks(store->heap);
 	for (int piece = 0; dlock_expiry_blocks(run, nblocks, piece, &first, &n); piece++)
 	{
 		BlockNumber next = dlock_scan_blocks(store, snapshot, first, n, collect, batch);
@@ -294,9 +298,9 @@ run_batch(DlockDatabase *db, int *removed)
 	progress->nblocks = 0;
 	if (dlock_table_open(&store, true, true))
 	{
-		progress->nblocks = RelationGetNumberOfBlocks(store.heap);
 		batch.now = dlock_clock_now();
 		begin_batch(progress, db, &store);
+		progress->nblocks = RelationGetNumberOfBlocks(store.heap);
 		progress->reading = true;
 		progress->next_slot = read_due(&store, &batch, progress->next_slot,
 									   progress->nblocks);
