@@ -178,7 +178,7 @@ hold_off(dlock_lock *lock, int64_t until)
 static dlock_status
 refreshed(dlock_lock *lock, int64_t ttl_ms, const DlockRequest *request, dlock_error *err)
 {
-	if (!dlock_reply_bool(request->reply, 0, 0))
+	if (!dlock_lease_answered(lock, request->reply, 0, 0))
 	{
 		dlock_lease_gone(lock, dlock_reply_get(request->reply, 0, 1));
 		return dlock_lock_lost(lock, err);

@@ -160,8 +160,11 @@ const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("9"));
 
 #define NAMED "key => $1" TEXT GRANT
 
+/* of a refresh: what else it could change */
+#define KEEP_REST ", value => NULL" TEXT ", at_least => NULL" INTERVAL
+
 #define REFRESH \
-"@.dlock_refresh(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL ", value => NULL" TEXT ", at_least => NULL" INTERVAL ")"
+"@.dlock_refresh(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL KEEP_REST ")"
 
 const char	dlock_sql_release[] =
 "SELECT @.dlock_release(key => " LIMITED("4", "$1" TEXT) GRANT ")";
@@ -176,9 +179,9 @@ const char	dlock_sql_adopt[] =
 "SELECT " EPOCH_MS(REFRESH MINUS NOW) ","
 " (SELECT l.slots FROM @.dlock_get(key => $1" TEXT ") l WHERE l.version" EQUALS "$2" INT8 ")";
 
-/* whether it was refreshed, and its state */
+/* how long it lasts from now on, null if it was not refreshed, and its state */
 const char	dlock_sql_refresh[] =
-"SELECT " REFRESH " IS NOT NULL, @.dlock_check(" NAMED ")";
+"SELECT " EPOCH_MS(REFRESH MINUS NOW) ", @.dlock_check(" NAMED ")";
 
 /* key, reason, version, lock_timeout */
 const char	dlock_sql_force_release[] =
@@ -214,12 +217,13 @@ const char	dlock_sql_enqueue[] =
 
 /*
  * Key, ticket, owner, TTL, lock_timeout.  What has become of the ticket, null if
- * it is not known; if it was granted, the version, and whether that could be
- * refreshed.
+ * it is not known; if it was granted, the version, and if that could be refreshed, how
+ * long it lasts from now on.
  */
 #define CLAIM(key, ticket, owner, ttl) \
-"s.state, s.version" TEXT ", CASE WHEN s.state" EQUALS "'granted'" TEXT " THEN (@.dlock_refresh(key => " key \
-", version => s.version, ttl => " ttl ", owner => " owner ", value => NULL" TEXT ", at_least => NULL" INTERVAL ") IS NOT NULL)" TEXT " END"
+"s.state, s.version" TEXT ", CASE WHEN s.state" EQUALS "'granted'" TEXT " THEN " \
+EPOCH_MS("@.dlock_refresh(key => " key ", version => s.version, ttl => " ttl ", owner => " owner \
+KEEP_REST ")" MINUS NOW) TEXT " END"
 
 const char	dlock_sql_claim[] =
 "SELECT " CLAIM(LIMITED("5", "$1" TEXT), "$2" INT8, "$3" TEXT, "$4" INTERVAL)
@@ -280,8 +284,8 @@ const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
 		{GRANT_TYPES}, 1
 	},
 	[DLOCK_REFRESHES] = {
-		"u.i, (@.dlock_refresh(key => u.k, version => u.v, ttl => u.t, owner => u.o, value => NULL" TEXT ", at_least => NULL" INTERVAL ")"
-		" IS NOT NULL)" TEXT ", @.dlock_check(key => u.k, version => u.v, owner => u.o)" NO_TEXT
+		"u.i, " EPOCH_MS("@.dlock_refresh(key => u.k, version => u.v, ttl => u.t, owner => u.o, value => NULL" TEXT
+						 ", at_least => NULL" INTERVAL ")" MINUS NOW) TEXT ", @.dlock_check(key => u.k, version => u.v, owner => u.o)" NO_TEXT
 		EACH_OF_GRANTS(", " UNNEST("4", INTERVAL), "k, v, o, t", LIMITED_BY("5")),
 		{GRANT_TYPES, DLOCK_TYPE_INTERVAL}, 1
 	},
@@ -328,13 +332,13 @@ const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
  * that, for the transaction of this statement.
  */
 const char	dlock_sql_renew[] =
-"SELECT x.i, x.refreshed, x.state,"
+"SELECT x.i, x.lasts, x.state,"
 " CASE WHEN x.state" EQUALS "'preempting'" TEXT " THEN"
 " (SELECT " EPOCH_MS("l.requestor_deadline" MINUS NOW)
 " FROM @.dlock_get(key => x.k) l WHERE l.version" EQUALS "x.v) END"
 " FROM (SELECT u.i, u.k, u.v,"
-" CASE WHEN u.r THEN @.dlock_refresh(key => u.k, version => u.v,"
-" ttl => NULL" INTERVAL ", owner => u.o, value => NULL" TEXT ", at_least => NULL" INTERVAL ") IS NOT NULL END AS refreshed,"
+" CASE WHEN u.r THEN " EPOCH_MS("@.dlock_refresh(key => u.k, version => u.v,"
+								" ttl => NULL" INTERVAL ", owner => u.o" KEEP_REST ")" MINUS NOW) " END AS lasts,"
 " @.dlock_check(key => u.k, version => u.v, owner => u.o) AS state"
 " FROM " LIMIT("5") ","
 " ROWS FROM (" GRANTS ", pg_catalog.unnest($4" BOOL "[]))"

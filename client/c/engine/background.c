@@ -136,7 +136,7 @@ renewal_answered(dlock_handle *handle, const DlockReply *reply, int64_t sent_at,
 			continue;
 		}
 		dlock_events_refuted(lock);
-		if (dlock_reply_bool(reply, row, 1))
+		if (dlock_lease_answered(lock, reply, row, 1))
 			dlock_lease_renewed(lock, sent_at);
 		else if (lock->renewing)
 			lock->due = dlock_lease_next_due(lock, sent_at);

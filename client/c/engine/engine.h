@@ -76,6 +76,7 @@ struct dlock_lock
 
 	/* the lease; see lease.c */
 	int64_t		ttl_ms;
+	int64_t		left_ms;		/* what the last refresh has left of it */
 	DlockHold	hold;
 	dlock_reason reason;
 	int64_t		deadline;		/* from then on it is not ours */
@@ -526,6 +527,7 @@ extern void dlock_lock_list_add(dlock_lock *lock);
 extern void dlock_lock_list_remove(dlock_lock *lock);
 extern bool dlock_lock_is_active(const dlock_lock *lock);
 extern dlock_status dlock_lock_lost(const dlock_lock *lock, dlock_error *err);
+extern bool dlock_lease_answered(dlock_lock *lock, const DlockReply *reply, int row, int column);
 extern void dlock_lease_renewed(dlock_lock *lock, int64_t sent_at);
 extern void dlock_lease_lost(dlock_lock *lock, dlock_reason reason);
 extern void dlock_lease_gone(dlock_lock *lock, const char *state);

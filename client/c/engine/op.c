@@ -586,7 +586,9 @@ confirmed(dlock_op *op, const DlockReply *reply)
 	{
 		int			column;
 
-		ours += lock_of(op, op->n, reply, row, &column) != NULL && dlock_reply_bool(reply, row, column);
+		dlock_lock *lock = lock_of(op, op->n, reply, row, &column);
+
+		ours += lock != NULL && dlock_lease_answered(lock, reply, row, column);
 	}
 	if (ours == op->n)
 		granted(op, op->request.sent_at);
@@ -659,7 +661,7 @@ claimed(dlock_op *op, const DlockReply *reply)
 	else if (strcmp(state, "granted") == 0)
 	{
 		op->lock->version = dlock_reply_int(reply, 0, 1);
-		if (!dlock_reply_bool(reply, 0, 2) || op->lock->version <= 0)
+		if (!dlock_lease_answered(op->lock, reply, 0, 2) || op->lock->version <= 0)
 			lost(op);
 		else
 		{

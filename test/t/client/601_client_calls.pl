@@ -108,6 +108,17 @@ $node->safe_psql('postgres', "SELECT dlock_force_release('r', 'test')");
 is($a->ask('refresh', 'r')->{status}, 'lost', 'lost');
 is($a->ask('state', 'r')->{owner}, 0, 'for ever');
 is($a->event('lost', 'r')->{version}, $lock->{version}, 'and the event comes');
+
+# What a policy leaves of a lease is all that the client counts on.
+$node->safe_psql('postgres', "SELECT dlock_policy('max', NULL, max_hold => '1h')");
+is($a->ask('acquire', 'max', ttl => 3_600_000)->{status}, 'ok', 'acquired for the longest time');
+cmp_ok($a->ask('state', 'max')->{left}, '>', 3_000_000, 'all of which is ours');
+$node->safe_psql('postgres', "UPDATE dlock.locks SET acquired_at = acquired_at - interval '59min' WHERE key = 'max'");
+is($a->ask('refresh', 'max')->{status}, 'ok', 'refreshed');
+cmp_ok($a->ask('state', 'max')->{left}, '<=', 54_000, 'until the end that the policy sets');
+$node->safe_psql('postgres', "UPDATE dlock.locks SET acquired_at = acquired_at - interval '1min' WHERE key = 'max'");
+is($a->ask('refresh', 'max')->{status}, 'lost', 'and not beyond');
+$node->safe_psql('postgres', "SELECT dlock_force_release('max', 'test'), dlock_policy_drop('max', NULL)");
 is($a->ask('check', 'r')->{status}, 'lost', 'lost');
 $node->safe_psql('postgres', "SELECT dlock_acquire('r', owner => '$lock->{owner}')");
 is($a->ask('refresh', 'r')->{status}, 'lost', 'even if the owner has it again');
