@@ -108,6 +108,11 @@ $node->safe_psql('postgres', "SELECT dlock_force_release('r', 'test')");
 is($a->ask('refresh', 'r')->{status}, 'lost', 'lost');
 is($a->ask('state', 'r')->{owner}, 0, 'for ever');
 is($a->event('lost', 'r')->{version}, $lock->{version}, 'and the event comes');
+is($a->ask('check', 'r')->{status}, 'lost', 'lost');
+$node->safe_psql('postgres', "SELECT dlock_acquire('r', owner => '$lock->{owner}')");
+is($a->ask('refresh', 'r')->{status}, 'lost', 'even if the owner has it again');
+is($a->events, '', 'no second event');
+$a->ask('free', 'r');
 
 # What a policy leaves of a lease is all that the client counts on.
 $node->safe_psql('postgres', "SELECT dlock_policy('max', NULL, max_hold => '1h')");
@@ -118,12 +123,9 @@ is($a->ask('refresh', 'max')->{status}, 'ok', 'refreshed');
 cmp_ok($a->ask('state', 'max')->{left}, '<=', 54_000, 'until the end that the policy sets');
 $node->safe_psql('postgres', "UPDATE dlock.locks SET acquired_at = acquired_at - interval '1min' WHERE key = 'max'");
 is($a->ask('refresh', 'max')->{status}, 'lost', 'and not beyond');
+is($a->event('lost', 'max')->{reason}, 'expired', 'which the program is told');
+$a->ask('free', 'max');
 $node->safe_psql('postgres', "SELECT dlock_force_release('max', 'test'), dlock_policy_drop('max', NULL)");
-is($a->ask('check', 'r')->{status}, 'lost', 'lost');
-$node->safe_psql('postgres', "SELECT dlock_acquire('r', owner => '$lock->{owner}')");
-is($a->ask('refresh', 'r')->{status}, 'lost', 'even if the owner has it again');
-is($a->events, '', 'no second event');
-$a->ask('free', 'r');
 
 # A lock is renewed, whatever its TTL
 $lock = $a->ask('default', 'renewed', ttl => 300);

@@ -234,6 +234,14 @@ is($two->ask_it("SELECT dlock_refresh('marked', $place) IS NOT NULL"), 't', 'it 
 is($one->ask_it("SELECT dlock_acquire('marked')"), '', 'and does still');
 $two->ask_it("SELECT dlock_release('marked', $place)");
 is(is_marked(), '', 'until it is released');
+$place = $two->ask_it("SELECT dlock_acquire('marked', '1h', 'a', shared => true)");
+$two->ask_it("BEGIN; SELECT dlock_handover('marked', $place, 'b'); ROLLBACK");
+is($one->ask_it("SELECT dlock_acquire('marked')"), '', 'a place whose handover was rolled back keeps a writer out');
+$place = $two->ask_it("SELECT dlock_handover('marked', $place, 'b')");
+is($one->ask_it("SELECT dlock_acquire('marked')"), '', 'so does one that was handed over');
+is($two->ask_it("SELECT dlock_refresh('marked', $place) IS NOT NULL"), 't', 'it is refreshed');
+$two->ask_it("SELECT dlock_release('marked', $place)");
+is(is_marked(), '', 'until it is released');
 
 #
 # After a start it is not known which keys have places.  Without a reaper it never is.
