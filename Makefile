@@ -74,7 +74,7 @@ PG_CFLAGS += -fno-semantic-interposition
 SHLIB_LINK += -Wl,-Bsymbolic
 endif
 
-REGRESS = install acquire slots acquire_all endings expiry errors transactions fence connection_fence row_keys cascade roles many wrong_hints no_head room health rows table shard tickets
+REGRESS = install acquire slots acquire_all endings handover limit max_hold expiry errors transactions fence connection_fence row_keys cascade roles many wrong_hints no_head room health rows table shard tickets
 ISOLATION = try late wait fenced_takeover snapshot reindex held_snapshot events recreate
 TAP_TESTS = 1
 

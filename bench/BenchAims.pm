@@ -95,6 +95,35 @@ sub judge_subsets
 		sub { $_[0] == 0 && $_[1] >= 0.5 }, sub { sprintf '%d errors, %.2f', @_ }, $errors, $share);
 }
 
+# The figures of the largest number of locks or waiters beside those of the smallest.
+sub judge_growth
+{
+	my ($data) = @_;
+	my @lines;
+	my $most = 0;
+
+	foreach my $aim ([ 'growth_try', 'a failed try', 1.1 ], [ 'growth_cycle', 'acquire and release', 1.1 ],
+		[ 'growth_release', 'a release to a waiter', 1.5 ], [ 'growth_grant', 'the grant that follows', 1.5 ])
+	{
+		my ($group, $what, $factor) = @$aim;
+		my ($first, @others) = sort { $a <=> $b } $data->labels($group) or next;
+
+		next unless @others;
+		$most = $others[-1] if $group eq 'growth_try';
+		push @lines, at_most(BenchData::number($others[-1]) . ($factor < 1.5 ? ' locks, ' : ' waiters, ') . $what,
+			"at most ${factor}x the processor time of " . BenchData::number($first), $factor,
+			divide(map { $data->get($group, $_, 1) } $others[-1], $first));
+	}
+	return @lines unless $most;
+	push @lines, line(BenchData::number($most) . ' locks, an expired row', 'is removed within 2 s',
+		sub { $_[0] <= 2000 }, sub { sprintf '%.0f ms', $_[0] }, $data->get('growth_expiry', $most, 1));
+	push @lines, line(BenchData::number($most) . ' locks, the reaper', 'below 5 % of one core when nothing expires',
+		sub { $_[0] < 0.05 }, sub { sprintf '%.1f %%', 100 * $_[0] }, $data->fact("growth_reaper_$most"));
+	push @lines, line('1,000 sessions that only wait', 'below 1 % of one core',
+		sub { $_[0] < 0.01 }, sub { sprintf '%.1f %%', 100 * $_[0] }, $data->fact('growth_idle_1000'));
+	return @lines;
+}
+
 sub judge
 {
 	my ($data) = @_;
@@ -213,6 +242,7 @@ sub judge
 		push @lines, at_most("$live, $text", 'costs at most 1.15x of an empty table', 1.15,
 			map { $data->ratio($group, 'bench', 'million', $_) } @clients);
 	}
+	push @lines, judge_growth($data);
 	if (defined(my $cpu = $data->fact('reaper_cpu')))
 	{
 		push @lines, line("$live, the reaper", 'below 5 % of one core when nothing expires',

@@ -121,6 +121,22 @@ sub plot_expiry
 	return lines(number($data->fact('expiry_locks')) . ' locks expire at the same instant, not durable', @panels);
 }
 
+sub plot_growth
+{
+	my ($data) = @_;
+	my @panels;
+
+	foreach my $panel ([ 'growth_try', 'a failed try', 'locks' ], [ 'growth_cycle', 'acquire and release', 'locks' ],
+		[ 'growth_release', 'a release of a key that is waited for', 'waiters' ], [ 'growth_grant', 'the grant that follows', 'waiters' ])
+	{
+		my ($group, $title, $of) = @$panel;
+		my @sizes = sort { $a <=> $b } $data->labels($group) or next;
+
+		push @panels, { title => $title, bars => [ map { [ number($_) . " $of", $data->get($group, $_, 1) / 1000, 'dlock' ] } @sizes ] };
+	}
+	return @panels ? bars('Processor time of the server', 'us', @panels) : undef;
+}
+
 sub plot_instructions
 {
 	my ($data) = @_;
@@ -143,6 +159,7 @@ my %plots = (
 	batch => [ \&plot_batch ],
 	snapshot => [ \&plot_snapshot ],
 	expiry => [ \&plot_expiry ],
+	growth => [ \&plot_growth ],
 	instructions => [ \&plot_instructions ]);
 
 # plots(data): name and SVG of each that was measured

@@ -90,6 +90,14 @@ sub clients
 	return @sorted;
 }
 
+# All labels of a group.
+sub labels
+{
+	my ($self, $group) = @_;
+
+	return keys %{ $self->{result}{$group} // {} };
+}
+
 # Those of the labels that a group has.
 sub there
 {

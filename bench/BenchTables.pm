@@ -226,6 +226,44 @@ sub table_million
 	];
 }
 
+# group, title, unit of a figure, and how many of it are one unit
+my @grown = (
+	[ 'growth_try', 'a failed try', 'us', 1000 ],
+	[ 'growth_cycle', 'acquire and release, not durable', 'us', 1000 ],
+	[ 'growth_page', 'a list of the first 1,000 keys', 'ms', 1 ],
+	[ 'growth_expiry', 'from the end of a lease to the removal of its row', 'ms', 1 ],
+	[ 'growth_release', 'a release, until the next holder is seen', 'us', 1000 ],
+	[ 'growth_grant', 'the grant that follows', 'us', 1000 ]);
+my @grown_facts = (
+	[ 'growth_reaper', 'the reaper, when nothing expires', '% of a core', 0.01 ],
+	[ 'growth_first_pass', 'the first pass after a restart', 's', 1 ],
+	[ 'growth_idle', 'sessions that only wait', '% of a core', 0.01 ]);
+
+# One row for each figure and each number of locks or waiters.
+sub table_growth
+{
+	my ($data) = @_;
+	my @rows;
+
+	foreach my $row (@grown)
+	{
+		my ($group, $what, $unit, $scale) = @$row;
+		my @sizes = sort { $a <=> $b } $data->labels($group) or next;
+		my $smallest = $data->get($group, $sizes[0], 1);
+
+		push @rows, [ $what, number($_), sprintf('%.1f %s', $data->get($group, $_, 1) / $scale, $unit),
+			factor($data->get($group, $_, 1) / $smallest) ] foreach @sizes;
+	}
+	foreach my $row (@grown_facts)
+	{
+		my ($name, $what, $unit, $scale) = @$row;
+
+		push @rows, [ $what, number($_), sprintf('%.1f %s', $data->fact("${name}_$_") / $scale, $unit), '' ]
+		  foreach grep { defined $data->fact("${name}_$_") } map { 10**$_ } 1 .. 7;
+	}
+	return @rows ? [ [ 'processor time, or time', 'locks or waiters', 'figure', 'ratio to the smallest' ], @rows ] : undef;
+}
+
 sub table_memory
 {
 	my ($data) = @_;
@@ -427,6 +465,7 @@ my @tables = (
 	[ 'ten', 'Ten keys or none', \&table_ten ],
 	[ 'subsets', 'Random subsets of 20 keys, up to 5 at a time, all or none', \&table_subsets ],
 	[ 'million', 'A million live locks', \&table_million ],
+	[ 'growth', 'More locks, more waiters', \&table_growth ],
 	[ 'memory', 'Memory', \&table_memory ],
 	[ 'expiry', 'Very many locks expire at once', \&table_expiry ],
 	[ 'snapshot', 'While another session holds an old snapshot', \&table_snapshot ],

@@ -300,26 +300,29 @@ bench_million() {
 	PGDATABASE=postgres sql -c 'DROP DATABASE million WITH (FORCE)'
 }
 
-# Processor time of the reapers while nothing expires but cycles continue.  A
-# running reaper is counted itself, one that has exited is counted with the
-# children of the postmaster; no other child of it ends meanwhile.
+# Processor time of the reapers while nothing expires but cycles continue.
 reaper_cost() {
+	reaper_rests 1s
+	keep fact reaper_cpu "$(PGDATABASE=million reaper_share)"
+	reaper_rests 1min
+}
+
+# The share of a core.  A running reaper is counted itself, one that has exited is counted
+# with the children of the postmaster; no other child of it ends meanwhile.
+reaper_share() {
 	local window=60 before after command
 
 	[ "$quick" = no ] || window=5
-	sql -c 'ALTER SYSTEM SET autovacuum = off'
-	reaper_rests 1s
-	PGDATABASE=million command_of dlock_async
+	sql -c 'ALTER SYSTEM SET autovacuum = off' -c 'SELECT pg_reload_conf()' >"$work/log/reload.log"
+	command_of dlock_async
 	as_user "${command[@]}" --clients 1 --keep --seconds $((window + 5)) >"$work/log/reaper.log" 2>&1 &
 	sleep 3
 	before=$(reaper_ticks)
 	sleep $window
 	after=$(reaper_ticks)
 	wait $!
-	keep fact reaper_cpu "$(awk -v t="$((after - before))" -v s=$window -v hz="$(getconf CLK_TCK)" \
-		'BEGIN { printf "%.4f", t / hz / s }')"
-	sql -c 'ALTER SYSTEM RESET autovacuum'
-	reaper_rests 1min
+	awk -v t="$((after - before))" -v s=$window -v hz="$(getconf CLK_TCK)" 'BEGIN { printf "%.4f", t / hz / s }'
+	sql -c 'ALTER SYSTEM RESET autovacuum' -c 'SELECT pg_reload_conf()' >"$work/log/reload.log"
 }
 
 # fields 14-17 of stat: own and waited-for children's time, user and system

@@ -663,9 +663,16 @@ DECLARE
 	given interval := dlock.ttl(ttl); r dlock.locks := (dlock.find_locked(key, version, NULL, 'end')).r; q dlock.request;
 BEGIN
 	IF r.key IS NULL THEN RETURN NULL; END IF;
+	-- an owner has one place; another transaction may be just taking it
+	ok := r.slot = 0 OR dlock.announce(r.key, -2147483648 | hashtext(r.role::oid || ' ' || owner));
+	ok := dlock.require(ok AND NOT EXISTS (SELECT FROM dlock.locks l WHERE l.key = r.key AND l.slot <> r.slot AND l.role = r.role
+			AND l.owner = dlock_handover.owner AND dlock.busy_until(l) > clock_timestamp()), '55006',
+		format('lock "%s" cannot be handed over to owner "%s"', r.key, owner),
+		'That owner has a place of it already, or an open transaction is taking or giving back one.',
+		'Let that owner release its place first, or name another owner.');
 	q := (r.key, r.role, owner, r.value, coalesce(given, r.ttl), r.slot = 0, nullif(r.slots, 0), r.at_least, r.delay, true, false);
 	r.version := dlock.next_version();
-	PERFORM dlock.write(q, r.slot, r.version, NULL);
+	PERFORM dlock.write(q, r.slot, r.version, r.acquired_at);
 	RETURN r.version;
 END $$;
 CREATE FUNCTION dlock_limit(key text, n integer, per interval, wait interval DEFAULT '0', priority integer DEFAULT 0)
@@ -678,7 +685,9 @@ DECLARE
 BEGIN
 	ok := dlock.require(span > '0', '22023', 'per must be greater than zero') AND dlock.below_max('per', span);
 	IF dlock.acquire(q, wait) IS NOT NULL THEN RETURN '0'; END IF;
-	RETURN greatest((dlock.look(q)).until - clock_timestamp(), '1 ms');
+	-- when as many have ended that there is room for one; what others are just adding is over after the window
+	RETURN greatest(least((SELECT dlock.busy_until(l) FROM dlock.locks l WHERE l.key = dlock_limit.key AND dlock.busy_until(l) > clock_timestamp()
+		ORDER BY 1 DESC OFFSET n - 1 LIMIT 1) - clock_timestamp(), span), '1 ms');
 END $$;
 CREATE FUNCTION dlock_force_release(key text, reason text, version bigint DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -724,14 +733,14 @@ CREATE FUNCTION dlock.shown(only_key text, pattern text, after text, max_keys in
 RETURNS TABLE (key text, version bigint, owner text, role regrole, value text, state text, priority integer,
 	acquired_at timestamptz, refreshed_at timestamptz, expires_at timestamptz, remaining interval, ttl interval, pid integer,
 	slots integer, using_pid integer, requestor_owner text, requestor_priority integer, requestor_since timestamptz,
-	requestor_deadline timestamptz) LANGUAGE plpgsql AS $$
+	requestor_deadline timestamptz, ends_at timestamptz) LANGUAGE plpgsql AS $$
 DECLARE me oid := dlock.caller();
 BEGIN
 	-- the constant pattern lets the planner use the index
 	RETURN QUERY EXECUTE format('SELECT l.key::text, l.version, CASE WHEN x.live AND x.sees THEN l.owner::text END, l.role,
 		CASE WHEN x.live AND x.sees THEN l.value END, CASE WHEN x.live THEN ''held'' ELSE ''cooling'' END, 0,
 		l.acquired_at, l.refreshed_at, x.until, x.until - $1, l.ttl, NULL::integer, nullif(l.slots, 0),
-		NULL::integer, NULL::text, NULL::integer, NULL::timestamptz, NULL::timestamptz
+		NULL::integer, NULL::text, NULL::integer, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz
 		FROM (SELECT l, dense_rank() OVER (ORDER BY l.key) AS n FROM dlock.locks l
 			   WHERE %s AND ($3 IS NULL OR l.key > $3) AND dlock.busy_until(l) > $1) AS y,
 		LATERAL (SELECT (y.l).*) AS l,

@@ -368,6 +368,37 @@ $$;
 COMMENT ON FUNCTION dlock_check IS
 	'check whether the caller holds a lock; returns held, preempting, not_held or held_by_other';
 
+CREATE FUNCTION dlock_handover(
+	key text,
+	version bigint,
+	owner text,
+	ttl interval DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
+	CLUSTER 'dlock_router';
+	RUN ON dlock_router.to_write($1, false);
+	SELECT @extschema@.dlock_handover(
+		"key" => $1, "version" => $2, "owner" => $3, "ttl" => $4);
+$$;
+COMMENT ON FUNCTION dlock_handover IS
+	'give a lock to another owner of the same role; returns its new version, or NULL if the lock is lost';
+
+CREATE FUNCTION dlock_limit(
+	key text,
+	n integer,
+	per interval,
+	wait interval DEFAULT '0',
+	priority integer DEFAULT 0
+) RETURNS interval
+LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
+	CLUSTER 'dlock_router';
+	RUN ON dlock_router.to_write($1, false);
+	SELECT @extschema@.dlock_limit(
+		"key" => $1, "n" => $2, "per" => $3, "wait" => $4, "priority" => $5);
+$$;
+COMMENT ON FUNCTION dlock_limit IS
+	'ask for a permit, of which there are at most n in any window of time; returns zero, or how long until asking again';
+
 CREATE FUNCTION dlock_holds(
 	key text,
 	version bigint DEFAULT NULL,
@@ -500,7 +531,8 @@ CREATE FUNCTION dlock_policy(
 	allow boolean DEFAULT true,
 	max_ttl interval DEFAULT NULL,
 	max_priority integer DEFAULT NULL,
-	max_locks integer DEFAULT NULL
+	max_locks integer DEFAULT NULL,
+	max_hold interval DEFAULT NULL
 ) RETURNS void
 AS 'MODULE_PATHNAME', 'dlock_router_refuse_admin'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
@@ -523,7 +555,7 @@ CREATE FUNCTION dlock_features(
 )
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 	SELECT 'c'::pg_catalog.text, '1.0'::pg_catalog.text,
-		   '{acquire_all,again,at_least,delay,lazy,list,preemption,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
+		   '{acquire_all,again,at_least,delay,handover,lazy,limit,list,preemption,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
 $$;
 COMMENT ON FUNCTION dlock_features IS
 	'which edition of dlock the clusters have, the version of the router, and what works through it';
@@ -555,7 +587,8 @@ CREATE TYPE dlock_router.grants AS (
 	requestor_owner text,
 	requestor_priority integer,
 	requestor_since timestamptz,
-	requestor_deadline timestamptz
+	requestor_deadline timestamptz,
+	ends_at timestamptz
 );
 COMMENT ON TYPE dlock_router.grants IS 'a row of dlock_locks on a cluster';
 
@@ -567,7 +600,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	SELECT l.key, l.version, l.owner, l.role::pg_catalog.text AS role, l.value, l.state,
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
-		   l.requestor_since, l.requestor_deadline
+		   l.requestor_since, l.requestor_deadline, l.ends_at
 	  FROM @extschema@.dlock_list("pattern" => $2,
 		"after" => $3, "limit" => $4) l;
 $$;
@@ -581,7 +614,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	SELECT l.key, l.version, l.owner, l.role::pg_catalog.text AS role, l.value, l.state,
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
-		   l.requestor_since, l.requestor_deadline
+		   l.requestor_since, l.requestor_deadline, l.ends_at
 	  FROM @extschema@.dlock_get("key" => $1) l;
 $$;
 COMMENT ON FUNCTION dlock_router.get_of IS 'dlock_get, on the cluster of the key';

@@ -43,7 +43,7 @@ SET LOCAL dlock.require_fence = 'leader:';
 INSERT INTO note VALUES ('fenced on another lock');
 COMMIT;
 BEGIN;
-INSERT INTO note VALUES ('prepared');
+SELECT pg_current_xact_id() IS NOT NULL AS has_id;
 PREPARE TRANSACTION 'fenced';
 BEGIN;
 SET LOCAL dlock.fence = '';

@@ -254,6 +254,29 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_fence_trigger IS
 	'the fence as a trigger; arguments: the key, and the column of the token unless the token is in dlock.token';
 
+CREATE FUNCTION dlock_handover(
+	key text,
+	version bigint,
+	owner text,
+	ttl interval DEFAULT NULL
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'dlock_handover'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_handover IS
+	'give a lock to another owner of the same role; returns its new version, or NULL if the lock is lost';
+
+CREATE FUNCTION dlock_limit(
+	key text,
+	n integer,
+	per interval,
+	wait interval DEFAULT '0',
+	priority integer DEFAULT 0
+) RETURNS interval
+AS 'MODULE_PATHNAME', 'dlock_limit'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION dlock_limit IS
+	'ask for a permit, of which there are at most n in any window of time; returns zero, or how long until asking again';
+
 CREATE FUNCTION dlock_force_release(
 	key text,
 	reason text,
@@ -284,7 +307,8 @@ CREATE FUNCTION dlock.locks_shown(
 	OUT requestor_owner text,
 	OUT requestor_priority integer,
 	OUT requestor_since timestamptz,
-	OUT requestor_deadline timestamptz
+	OUT requestor_deadline timestamptz,
+	OUT ends_at timestamptz
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_locks_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
@@ -312,6 +336,7 @@ COMMENT ON COLUMN dlock_locks.requestor_owner IS 'the owner of the request that 
 COMMENT ON COLUMN dlock_locks.requestor_priority IS 'its priority';
 COMMENT ON COLUMN dlock_locks.requestor_since IS 'when it asked';
 COMMENT ON COLUMN dlock_locks.requestor_deadline IS 'when the time of the holder is up';
+COMMENT ON COLUMN dlock_locks.ends_at IS 'when it ends, however often it is renewed, by the max_hold of its policy; null if there is none';
 GRANT SELECT ON dlock_locks TO PUBLIC;
 
 CREATE FUNCTION dlock_get(
@@ -510,6 +535,7 @@ CREATE TABLE dlock.policies (
 	max_ttl interval,
 	max_priority integer,
 	max_locks integer,
+	max_hold interval,
 	CONSTRAINT policies_pkey PRIMARY KEY (prefix, role)
 ) USING heap;
 COMMENT ON TABLE dlock.policies IS
@@ -539,11 +565,12 @@ CREATE FUNCTION dlock_policy(
 	allow boolean DEFAULT true,
 	max_ttl interval DEFAULT NULL,
 	max_priority integer DEFAULT NULL,
-	max_locks integer DEFAULT NULL
+	max_locks integer DEFAULT NULL,
+	max_hold interval DEFAULT NULL
 ) RETURNS void
 AS 'MODULE_PATHNAME', 'dlock_policy'
 LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION dlock_policy(text, regrole, boolean, interval, integer, integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dlock_policy(text, regrole, boolean, interval, integer, integer, interval) FROM PUBLIC;
 COMMENT ON FUNCTION dlock_policy IS
 	'set what a role (NULL: every role) may do with keys that begin with a prefix';
 
@@ -561,7 +588,7 @@ CREATE VIEW dlock_policies AS
 	SELECT p.prefix,
 		   CASE WHEN p.role::pg_catalog.oid OPERATOR(pg_catalog.<>) 0::pg_catalog.oid
 				THEN p.role END AS role,
-		   p.allow, p.max_ttl, p.max_priority, p.max_locks
+		   p.allow, p.max_ttl, p.max_priority, p.max_locks, p.max_hold
 	  FROM dlock.policies p;
 COMMENT ON VIEW dlock_policies IS
 	'what roles may do with keys of a prefix; role null means every role';
@@ -571,6 +598,7 @@ COMMENT ON COLUMN dlock_policies.allow IS 'whether the role may acquire these ke
 COMMENT ON COLUMN dlock_policies.max_ttl IS 'the longest TTL; null for no limit';
 COMMENT ON COLUMN dlock_policies.max_priority IS 'the highest priority; null for no limit';
 COMMENT ON COLUMN dlock_policies.max_locks IS 'how many of these keys the role may hold; null for no limit';
+COMMENT ON COLUMN dlock_policies.max_hold IS 'how long a grant may be held, however often it is renewed; null for no limit';
 GRANT SELECT ON dlock_policies TO PUBLIC;
 
 -- Which shards of keys this database serves: src/shard/shard.c, which depends on the
@@ -646,7 +674,7 @@ CREATE FUNCTION dlock_features(
 )
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 	SELECT 'c'::pg_catalog.text, '1.0'::pg_catalog.text,
-		   '{acquire_all,again,at_least,connection_fence,delay,fence,fence_trigger,lazy,list,policies,preemption,session,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
+		   '{acquire_all,again,at_least,connection_fence,delay,fence,fence_trigger,handover,lazy,limit,list,max_hold,policies,preemption,session,shards,shared,slots,statistics,tickets,wait,watch}'::pg_catalog.text[]
 $$;
 COMMENT ON FUNCTION dlock_features IS
 	'which edition of dlock this is, its version, and what it has';

@@ -29,7 +29,7 @@ CREATE EXTENSION dlock;
 SELECT pg_describe_object(classid, objid, 0) AS object FROM pg_depend
  WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND classid <> 'pg_type'::regclass
    AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
-   AND pg_describe_object(classid, objid, 0) ~ 'dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|check|holds|watch|features|fence|fence_trigger|force_release)\(|dlock\.|^schema|view dlock_locks'
+   AND pg_describe_object(classid, objid, 0) ~ 'dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|handover|check|holds|watch|features|fence|fence_trigger|force_release)\(|dlock\.|^schema|view dlock_locks'
  ORDER BY pg_describe_object(classid, objid, 0) COLLATE "C";
 -- every object has a comment
 SELECT pg_describe_object(classid, objid, 0) AS "no comment" FROM pg_depend
@@ -50,9 +50,9 @@ SELECT * FROM dlock_features();
 SELECT extconfig::regclass[] FROM pg_extension WHERE extname = 'dlock';
 -- privileges
 SELECT p.oid::regprocedure FROM pg_proc p
- WHERE proname ~ '^dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|check|fence|fence_trigger|force_release)$' AND NOT has_function_privilege('pg_monitor', p.oid, 'EXECUTE') ORDER BY 1;
+ WHERE proname ~ '^dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|handover|check|fence|fence_trigger|force_release)$' AND NOT has_function_privilege('pg_monitor', p.oid, 'EXECUTE') ORDER BY 1;
 SELECT DISTINCT provolatile, proparallel, prosecdef FROM pg_proc
- WHERE proname ~ '^dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|check|fence|fence_trigger|force_release)$';
+ WHERE proname ~ '^dlock_(acquire|acquire_all|enqueue|ticket|dequeue|refresh|release|release_session|handover|check|fence|fence_trigger|force_release)$';
 
 -- settings
 SELECT name, boot_val, unit, context FROM pg_settings

@@ -26,6 +26,7 @@ int			dlock_reap_interval;
 int			dlock_max_tickets;
 bool		dlock_require_sync;
 bool		dlock_durable_grants;
+bool		dlock_durable_releases;
 int			dlock_log_ends;
 bool		dlock_only_served;
 char	   *dlock_token;
@@ -79,6 +80,37 @@ check_prefix(char **newval, void **extra, GucSource source)
 		return true;
 	GUC_check_errdetail("No key is longer than %d bytes.", DLOCK_MAX_KEY);
 	return false;
+}
+
+/* What a commit waits for. */
+static void
+define_durability(void)
+{
+	DefineCustomBoolVariable("dlock.require_sync",
+							 "Refuses to grant locks while too few synchronous standbys confirm commits.",
+							 NULL,
+							 &dlock_require_sync,
+							 false,
+							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("dlock.durable_grants",
+							 "Makes a commit that contains a grant wait until the grant is durable.",
+							 "Such a commit waits for its WAL flush and for the synchronous "
+							 "standbys, if any, regardless of synchronous_commit.",
+							 &dlock_durable_grants,
+							 true,
+							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("dlock.durable_releases",
+							 "Makes a commit that contains a release wait until the release is durable.",
+							 "Without it, a crash may undo a release, and the lock is held "
+							 "again until its TTL ends.",
+							 &dlock_durable_releases,
+							 false,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
 }
 
 /* What fences go by: the trigger, and the connection. */
@@ -149,23 +181,6 @@ dlock_guc_init(void)
 								PGC_POSTMASTER, 0,
 								NULL, NULL, NULL);
 
-	DefineCustomBoolVariable("dlock.require_sync",
-							 "Refuses to grant locks while too few synchronous standbys confirm commits.",
-							 NULL,
-							 &dlock_require_sync,
-							 false,
-							 PGC_SUSET, 0,
-							 NULL, NULL, NULL);
-
-	DefineCustomBoolVariable("dlock.durable_grants",
-							 "Makes a commit that contains a grant wait until the grant is durable.",
-							 "Such a commit waits for its WAL flush and for the synchronous "
-							 "standbys, if any, regardless of synchronous_commit.",
-							 &dlock_durable_grants,
-							 true,
-							 PGC_SUSET, 0,
-							 NULL, NULL, NULL);
-
 	DefineCustomEnumVariable("dlock.log_ends",
 							 "Sets which ends of grants are logged.",
 							 "\"lost\" logs grants that expired, were preempted or were "
@@ -183,6 +198,7 @@ dlock_guc_init(void)
 							 PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 
+	define_durability();
 	define_fences();
 	MarkGUCPrefixReserved("dlock");
 }

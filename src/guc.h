@@ -21,6 +21,7 @@ extern int	dlock_max_tickets;
 
 extern bool dlock_require_sync;
 extern bool dlock_durable_grants;
+extern bool dlock_durable_releases;
 
 /* which ends of grants are logged */
 typedef enum DlockLogEnds

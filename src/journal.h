@@ -15,6 +15,7 @@ typedef enum DlockNoteKind
 	DLOCK_NOTE_PIN,				/* a key is marked (places.c) */
 	DLOCK_NOTE_REMOVED,			/* a row is removed (place_count.c) */
 	DLOCK_NOTE_YIELD,			/* int64: a holder yields, asked at that time */
+	DLOCK_NOTE_POLICY,			/* Oid: the table of policies is changed */
 	DLOCK_NOTE_DRAFT,			/* int64: a ticket that was taken */
 	DLOCK_NOTE_TICKET,			/* int64: a ticket that was granted or refused */
 	DLOCK_NOTE_KEY,				/* DlockChange: a key has changed, wake those

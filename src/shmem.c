@@ -12,7 +12,7 @@
  * A fixed number of partition locks protect the addition of index entries (write.c,
  * find.c) and the number of places of keys, and there is a lock for each bucket of
  * the queue (queue.c) and for each set of contended keys (contended_keys.c).  Keys
- * are spread over partitions, buckets and sets by their hash.
+ * are spread over partitions, buckets and sets by their hash, whose seed is here.
  *
  * No two kinds are held together, with two exceptions: the deadlock lock comes
  * before the bucket locks and before those of PostgreSQL's lock manager, and the
@@ -37,6 +37,7 @@
 #include "rows/place_count.h"
 #include "rows/places.h"
 #include "rows/row_hint.h"
+#include "rules/key.h"
 #include "shmem.h"
 #include "stats/stats.h"
 #include "tickets/ticket_memory.h"
@@ -45,12 +46,34 @@ static shmem_request_hook_type prev_shmem_request = NULL;
 static shmem_startup_hook_type prev_shmem_startup = NULL;
 static bool attached = false;
 
+uint64		dlock_key_seed = 0;
+
+static Size
+seed_size(void)
+{
+	return sizeof(dlock_key_seed);
+}
+
+static void
+init_seed(void)
+{
+	bool		found;
+	uint64	   *seed = ShmemInitStruct("dlock seed", sizeof(*seed), &found);
+
+	if (!found && !pg_strong_random(seed, sizeof(*seed)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate random numbers")));
+	dlock_key_seed = *seed;
+}
+
 /* The pieces of shared memory: each is a module's own. */
 static const struct
 {
 	Size		(*size) (void);
 	void		(*init) (void);
 }			pieces[] = {
+	{seed_size, init_seed},
 	{dlock_clock_shmem_size, dlock_clock_shmem_init},
 	{dlock_row_hint_shmem_size, dlock_row_hint_shmem_init},
 	{dlock_database_shmem_size, dlock_database_shmem_init},

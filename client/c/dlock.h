@@ -228,8 +228,8 @@ typedef struct dlock_options
 	int64_t		ttl_ms;
 
 	/*
-	 * Renew it every third of the TTL until it is released: 1 yes, 0 no.  -1,
-	 * the default: yes if ttl_ms is 0, no if it is given.
+	 * 1, the default: renew it every third of the TTL until it is released.
+	 * 0: it ends at its TTL.
 	 */
 	int			renew;
 
@@ -251,10 +251,16 @@ typedef struct dlock_options
 	const char *value;
 
 	/*
-	 * The name of the request; NULL, the default: a random one.  The same
-	 * name gets the same grant again, so it must be unique to the request.
+	 * The name of the request; NULL, the default: a random one.  A grant that
+	 * this name has already is busy, as anybody's is, unless adopt is set.
 	 */
 	const char *owner;
+
+	/*
+	 * If the owner has a grant already, take it over instead: the lock of a
+	 * process that has ended, or one whose kind is to be changed.
+	 */
+	int			adopt;
 
 	/* 0, the default, to 2147483647. */
 	int32_t		priority;
@@ -276,11 +282,13 @@ typedef struct dlock_options
 	void	   *callback_arg;
 
 	/*
-	 * How many may hold the key at once: DLOCK_EXCLUSIVE, the default,
-	 * DLOCK_SHARED for any number of readers, or a number from 2 to 10000 for
-	 * one of so many places.
+	 * How many may hold the key at once: 1, the default, is exclusive, and a
+	 * number from 2 to 10000 asks for one of so many places.
 	 */
 	int32_t		slots;
+
+	/* Share the key with any number of others that do.  slots is 1 then. */
+	int			shared;
 
 	/*
 	 * The key stays busy for so long after the grant, even if it is released
@@ -310,10 +318,6 @@ typedef struct dlock_options
 	int			reentrant;
 } dlock_options;
 
-/* Values of slots other than a number of places. */
-#define DLOCK_EXCLUSIVE 0
-#define DLOCK_SHARED (-1)
-
 extern void dlock_options_init_size(dlock_options *options, size_t size);
 #define dlock_options_init(options) \
 	dlock_options_init_size((options), sizeof(dlock_options))
@@ -325,7 +329,9 @@ extern void dlock_options_init_size(dlock_options *options, size_t size);
  * releases it as soon as it can, and it ends by its TTL at the latest.
  *
  * After lost answers, broken connections and failovers the request is repeated
- * with the same owner, so there is one grant or none.  options may be NULL.
+ * with the same owner, so there is one grant or none.  Then it gets a grant that
+ * this owner has, because that is its own; so two requests that are made at the
+ * same time must not have the same owner.  options may be NULL.
  */
 extern dlock_status dlock_acquire(dlock_handle *handle, const char *key,
 								  const dlock_options *options,
@@ -335,8 +341,8 @@ extern dlock_status dlock_acquire(dlock_handle *handle, const char *key,
  * Acquire all of n locks, or none.  DLOCK_OK: locks[i] is the grant of keys[i],
  * to be freed with dlock_free().  Otherwise they are all NULL.
  *
- * slots[i] counts for keys[i]; slots may be NULL, and then options->slots counts
- * for all.  There may be up to 1000 keys, none of them twice.  They may be in any
+ * slots[i] and shared[i] count for keys[i]; both may be NULL, and then those of the
+ * options count for all.  With an owner, adopt must be set.  There may be up to 1000 keys, none of them twice.  They may be in any
  * order: two of these calls never wait for each other in a circle.  wait_ms is
  * for all of them together, and the TTLs begin when the last one is granted.
  * cleanup_ms, force, at_least_ms, delay_ms, lazy and reentrant must not be set.
@@ -349,6 +355,7 @@ extern dlock_status dlock_acquire(dlock_handle *handle, const char *key,
 extern dlock_status dlock_acquire_all(dlock_handle *handle,
 									  const char *const *keys, size_t n,
 									  const int32_t *slots,
+									  const int *shared,
 									  const dlock_options *options,
 									  dlock_lock **locks, dlock_error *err);
 
@@ -409,14 +416,28 @@ extern dlock_status dlock_check(dlock_lock *lock, int64_t timeout_ms,
  */
 extern void dlock_free(dlock_lock *lock);
 
+/* Release it and forget it, whatever the release comes to, which is returned. */
+extern dlock_status dlock_release_free(dlock_lock *lock, int64_t timeout_ms,
+									   dlock_error *err);
+
 /*
  * Is it ours, as far as we know?  1 only until the local deadline, which is
  * before the expiry on the server.  Local.
  *
- * Use it to stop early.  A write that must not happen twice needs the fence:
- * dlock_fence(key, version) in the transaction that writes.
+ * Use it to stop early.  A write that must not happen twice needs the fence.
  */
 extern int	dlock_is_owner(const dlock_lock *lock);
+
+/*
+ * The fence, in the transaction of the program that writes: conn is its PGconn, in
+ * the database of the lock, within a transaction block.  DLOCK_OK: the lock is ours,
+ * and nobody can take it until that transaction ends.  DLOCK_LOST: it is not, and the
+ * transaction can only be rolled back.  DLOCK_INVALID: there is no transaction block,
+ * so the fence would protect nothing.  Waits for the server as PQexec() does.
+ */
+struct pg_conn;
+extern dlock_status dlock_fence(struct pg_conn *conn, const dlock_lock *lock,
+								dlock_error *err);
 
 /* The time until the local deadline; 0 if it is not ours.  Local. */
 extern int64_t dlock_left_ms(const dlock_lock *lock);
@@ -424,26 +445,27 @@ extern int64_t dlock_left_ms(const dlock_lock *lock);
 /* Why it was lost; DLOCK_REASON_NONE if it was not.  Local. */
 extern dlock_reason dlock_lost_reason(const dlock_lock *lock);
 
-/* The version, which is the fencing token.  These five are local. */
+/* The version, which is the fencing token.  These six are local. */
 extern int64_t dlock_version(const dlock_lock *lock);
 extern const char *dlock_key(const dlock_lock *lock);
 extern const char *dlock_owner(const dlock_lock *lock); /* NULL: adopted without
 														 * one */
 extern int64_t dlock_ttl_ms(const dlock_lock *lock);
-extern int32_t dlock_slots(const dlock_lock *lock); /* as in dlock_options */
+extern int32_t dlock_slots(const dlock_lock *lock); /* 0: it is shared */
+extern int	dlock_is_shared(const dlock_lock *lock);
 
 /*
  * Leader election: the leader holds the lock, whose version is the term.
  */
 
-/* dlock_acquire() that renews, and waits without limit unless wait_ms is set. */
+/* dlock_acquire() that waits without limit unless wait_ms is set. */
 extern dlock_status dlock_campaign(dlock_handle *handle, const char *key,
 								   const dlock_options *options,
 								   dlock_lock **lock, dlock_error *err);
 
-/* dlock_release(), so that the next leader is elected at once. */
-extern dlock_status dlock_resign(dlock_lock *lock, int64_t timeout_ms,
-								 dlock_error *err);
+/* The next leader is elected at once. */
+#define dlock_resign dlock_release
+
 
 struct dlock_info;
 
@@ -490,7 +512,8 @@ typedef struct dlock_info
 	int64_t		requestor_since_ms; /* Unix time */
 	int64_t		requestor_deadline_ms;	/* Unix time */
 	int64_t		requestor_left_ms;
-	int32_t		slots;			/* as in dlock_options */
+	int32_t		slots;			/* as in dlock_options; 0: it is shared */
+	int			shared;
 	int32_t		using_pid;		/* of an open transaction that uses it, or 0 */
 	int			hidden;			/* 1: we may not see owner and value */
 } dlock_info;
@@ -507,24 +530,22 @@ typedef struct dlock_waiter
 	int64_t		since_ms;		/* Unix time */
 	int64_t		until_ms;		/* Unix time, 0: without limit */
 	int64_t		waited_ms;
-	int32_t		slots;			/* as in dlock_options */
+	int32_t		slots;			/* as in dlock_options; 0: it is shared */
+	int			shared;
 	int			hidden;			/* 1: we may not see its owner */
 	int64_t		ticket;			/* 0: a session waits, the one with that pid */
 } dlock_waiter;
 
 /*
- * The grant with the highest version that is held, as in dlock_watch(); *info is
- * to be freed.  DLOCK_NOT_HELD: there is no grant.
+ * All grants of a key, the oldest first, and then what is pending.  *infos is an array
+ * of *n, to be freed with dlock_list_free().  dlock_observe() looks for one that is held.
  */
 extern dlock_status dlock_get_info(dlock_handle *handle, const char *key,
-								   int64_t timeout_ms, dlock_info **info,
-								   dlock_error *err);
-extern void dlock_info_free(dlock_info *info);
+								   int64_t timeout_ms, dlock_info **infos,
+								   size_t *n, dlock_error *err);
 
-/* All grants of a key, the oldest first, and then what is pending; as a list. */
-extern dlock_status dlock_get_infos(dlock_handle *handle, const char *key,
-									int64_t timeout_ms, dlock_info **infos,
-									size_t *n, dlock_error *err);
+/* Free the one that dlock_observe() has returned. */
+extern void dlock_info_free(dlock_info *info);
 
 /*
  * The same of all keys that match a pattern (NULL: all) and come after a key (NULL: from

@@ -58,6 +58,7 @@ typedef struct
 	int			also_count;
 	int64_t		version;		/* 0: none given */
 	const char *owner;
+	bool		adopt;
 	const char *value;
 	int64_t		ttl;			/* 0: the server's */
 	int64_t		wait;			/* -1: without limit */
@@ -119,12 +120,16 @@ extern void parse_options(CommandId id, int argc, char **argv,
 /* help.c */
 extern const char *command_name(CommandId id);
 extern void show_help(CommandId id);	/* COMMANDS: of dlock itself */
+extern void text_summary(Text *out);
+extern const char *similar_command(const char *word);
+extern const char *similar_option(CommandId id, const char *word);
 extern bool option_allowed(CommandId id, const char *name);
 
 /* connect.c */
 extern bool encoding_is_ours;
 extern void make_conninfo(const Options *options, Text *conninfo);
 extern dlock_handle *connect_server(const Options *options);
+extern dlock_handle *connect_reader(const Options *options, bool *on_standby);
 extern int	exit_code(dlock_status status);
 extern const char *advice(dlock_status status, const dlock_error *err);
 extern int	report_status(dlock_status status, const dlock_error *err,

@@ -3,6 +3,7 @@
  *	  From the options to a handle, and from a status to an exit code.
  */
 #include "cli.h"
+#include "api/inspect.h"
 #include "net/errors.h"
 #include "base/util.h"
 
@@ -87,6 +88,36 @@ connect_server(const Options *options)
 		exit(report_status(status, &err, options->key));
 	text_free(&conninfo);
 	text_free(&name);
+	return handle;
+}
+
+/*
+ * For commands that only read: the server that accepts writes, because it alone knows who
+ * waits, and if there is none, any that answers.  *on_standby (may be NULL): it is one.
+ */
+dlock_handle *
+connect_reader(const Options *options, bool *on_standby)
+{
+	dlock_handle *handle = connect_server(options);
+	DlockReply *reply = NULL;
+	bool		is_standby = false;
+
+	if (on_standby != NULL)
+		*on_standby = false;
+	if (dlock_ping(handle, 0, NULL) != DLOCK_UNREACHABLE)
+		return handle;
+	dlock_close(handle);
+
+	/* what the connection string says counts more */
+	setenv("PGTARGETSESSIONATTRS", "any", 0);
+	handle = connect_server(options);
+	if (dlock_read(handle, "SELECT pg_catalog.pg_is_in_recovery()", -1, &reply, NULL) == DLOCK_OK)
+		is_standby = dlock_reply_bool(reply, 0, 0);
+	dlock_reply_free(reply);
+	if (is_standby)
+		notice("connected to a standby: it has the locks, but does not know who waits");
+	if (on_standby != NULL)
+		*on_standby = is_standby;
 	return handle;
 }
 
@@ -241,11 +272,13 @@ fill_lock_options(const Options *options, dlock_options *out)
 	out->wait_ms = options->wait;
 	out->value = options->value;
 	out->owner = options->owner != NULL ? options->owner : default_owner();
+	/* our own name is that of one request, which may be repeated */
+	out->adopt = options->adopt || options->owner == NULL;
 	out->priority = (int32_t) options->priority;
 	out->cleanup_ms = options->cleanup > 0 ? options->cleanup : 0;
 	out->force = options->force;
-	out->slots = options->shared ? DLOCK_SHARED :
-		options->slots > 1 ? (int32_t) options->slots : DLOCK_EXCLUSIVE;
+	out->slots = options->slots > 1 ? (int32_t) options->slots : 1;
+	out->shared = options->shared;
 	out->at_least_ms = options->at_least;
 	out->delay_ms = options->delay;
 	out->lazy = options->lazy;

@@ -24,6 +24,7 @@ static const struct
 	const char *arguments;
 	const char *summary;
 	const char *text;
+	const char *examples;
 }			commands[COMMANDS] = {
 
 	[CMD_EXEC] = {"exec", "KEY [OPTION]... [--] COMMAND [ARGUMENT]...",
@@ -36,55 +37,82 @@ static const struct
 		"process group get SIGTERM and then SIGKILL, before the server can grant the\n"
 		"lock to another client.\n"
 		"Within the COMMAND of another \"dlock exec\" that holds the same KEY, runs under\n"
-	"that lock.\n"},
+		"that lock.\n",
+		"  dlock exec nightly --wait=10min -- ./report.sh\n"
+	"  dlock exec tenant:7 --slots=3 --ttl=1min -- ./worker.sh\n"},
 	[CMD_ELECT] = {"elect", "KEY [OPTION]... [--] COMMAND [ARGUMENT]...",
 		"run a command while being the leader",
 		"Waits to be elected, then runs COMMAND as \"dlock exec\" does.  If the leadership\n"
 		"is lost, COMMAND is ended and the campaign starts again.  Ends when COMMAND\n"
 		"ends, with its exit code.  Retries if the server cannot be reached.\n"
-	"With --observe, follows the election without taking part.\n"},
+		"With --observe, follows the election without taking part.\n",
+		"  dlock elect worker --value=\"$(hostname)\" -- ./worker.sh\n"
+	"  dlock elect worker --observe\n"},
 	[CMD_ACQUIRE] = {"acquire", "KEY [OPTION]...",
 		"take a lock and print its version",
 		"The lock belongs to no process.  It stays until it is released or its TTL\n"
-	"ends.  Renew it with \"dlock refresh KEY VERSION\".\n"},
+		"ends.  Renew it with \"dlock refresh KEY VERSION\".\n",
+		"  version=$(dlock acquire deploy --ttl=10min)\n"
+	"  dlock acquire deploy --owner=build-7 --wait=1min --json\n"},
 	[CMD_REFRESH] = {"refresh", "[KEY [VERSION]] [OPTION]...",
 		"keep a lock for another TTL",
-	"Prints the time at which the lock expires." IN_EXEC},
+		"Prints the time at which the lock expires." IN_EXEC,
+		"  dlock refresh deploy 17\n"
+	"  dlock refresh deploy 17 --ttl=1h\n"},
 	[CMD_RELEASE] = {"release", "[KEY [VERSION]] [OPTION]...",
 		"release a lock",
-	"Prints \"released\", \"not_held\" or \"held_by_other\"." IN_EXEC},
+		"Prints \"released\", \"not_held\" or \"held_by_other\"." IN_EXEC,
+		"  dlock release deploy 17\n"
+	"  dlock release deploy --owner=build-7\n"},
 	[CMD_CHECK] = {"check", "[KEY [VERSION]] [OPTION]...",
 		"check whether a lock is still held",
-	"Prints \"held\", \"preempting\", \"not_held\" or \"held_by_other\"." IN_EXEC},
+		"Prints \"held\", \"preempting\", \"not_held\" or \"held_by_other\"." IN_EXEC,
+		"  dlock check deploy 17\n"
+	"  dlock check deploy 17 && ./next-step.sh\n"},
 	[CMD_INFO] = {"info", "KEY [OPTION]...",
 		"show everything about one key",
 		"Shows who holds it, until when, and who waits for it; or which open transaction\n"
-	"keeps it busy.\n"},
+		"keeps it busy.\n",
+		"  dlock info deploy\n"
+	"  dlock info deploy --json\n"},
 	[CMD_LS] = {"ls", "[PATTERN] [OPTION]...",
 		"list the locks that are held or waited for",
-	"PATTERN is a shell pattern: \"*\" matches any text, \"?\" one character.\n"},
+		"PATTERN is a shell pattern: \"*\" matches any text, \"?\" one character.\n"
+		"\"dlock list\" is the same.\n",
+		"  dlock ls 'tenant:*'\n"
+	"  dlock ls --sort=waiters --limit=20\n"},
 	[CMD_TOP] = {"top", "[PATTERN] [OPTION]...",
 		"show rates, waits, hot keys and the locks, live",
 		"q quits, ? shows the other keys: / filters, c shows the hot keys, s changes the\n"
 		"order, + and - change the interval, arrows and pages scroll.\n"
 		"Without a terminal, one frame is printed, with all numbers since the statistics\n"
-	"were reset.\n"},
+		"were reset.\n",
+		"  dlock top\n"
+	"  dlock top 'tenant:*' --once\n"},
 	[CMD_WATCH] = {"watch", "KEY [OPTION]...",
 		"print a line whenever a key changes hands",
-	"The first line shows the current state.\n"},
+		"The first line shows the current state.\n",
+		"  dlock watch deploy\n"
+	"  dlock watch deploy --until-free && ./deploy.sh\n"},
 	[CMD_FORCE_RELEASE] = {"force-release", "KEY [VERSION] --reason TEXT [OPTION]...",
 		"take a lock away from its holder",
 		"Prints the version that was taken away.  If several hold KEY, all of them lose\n"
 		"it, or only the one with that VERSION.  Needs the privilege to execute\n"
-	"dlock_force_release.  The server logs it.\n"},
+		"dlock_force_release.  The server logs it.\n",
+		"  dlock force-release deploy --reason='host is gone'\n"
+	"  dlock force-release tenant:7 17 --reason='hangs'\n"},
 	[CMD_STATS] = {"stats", "[OPTION]...",
 		"show what has happened to the locks of the database",
 		"Shows the counters since the server was started or they were reset, how long\n"
-	"waits took, and the keys that are contended most.\n"},
+		"waits took, and the keys that are contended most.\n",
+		"  dlock stats --limit=5\n"
+	"  dlock stats --json\n"},
 	[CMD_HEALTH] = {"health", "[OPTION]...",
 		"check whether grants would survive a failover",
 		"Shows dlock_health().  The exit code is that of a Nagios plugin: 0 ok,\n"
-	"1 warning, 2 critical, 3 unknown, and the first line is the verdict.\n"},
+		"1 warning, 2 critical, 3 unknown, and the first line is the verdict.\n",
+		"  dlock health\n"
+	"  dlock health --json --timeout=5s\n"},
 	[CMD_SHARD] = {"shard", "list | move SHARDS FROM TO [OPTION]...",
 		"show which cluster serves which shards, and move them",
 		"Connect to the database with the extension dlock_router.  \"list\" shows its\n"
@@ -92,7 +120,9 @@ static const struct
 		"(17, or 0-511,1000) from one cluster to another, as the owner of the\n"
 		"extensions.  FROM stops serving them, its grants end, then TO serves them, and\n"
 		"the routers learn it.  Two clusters never serve the same shard.  If it is\n"
-	"interrupted, run it again.\n"},
+		"interrupted, run it again.\n",
+		"  dlock shard list -d router\n"
+	"  dlock shard move 0-511 east west -d router\n"},
 };
 
 typedef struct
@@ -124,8 +154,9 @@ static const OptionHelp option_help[] = {
 	{RUNS, "cleanup", "--cleanup=DURATION     time to yield when asked to (default: 5s)"},
 	{BIT(CMD_ACQUIRE), "cleanup", "--cleanup=DURATION     time to yield when asked to (default: 0)"},
 	{TAKES, "force", "--force                take the lock if the holder does not yield in time"},
-	{TAKES, "owner", "--owner=NAME           name of the request (default: host:pid:random); must\n"
-	"                         be unique: the same name gets the same lock"},
+	{TAKES, "owner", "--owner=NAME           name of the request (default: host:pid:random)"},
+	{TAKES, "adopt", "--adopt                take over the lock that this owner has already;\n"
+	"                         without it, that lock is busy"},
 	{NAMES, "owner", "--owner=NAME           the owner that the lock was taken with; VERSION can\n"
 	"                         then be left out"},
 	{RUNS, "kill-after", "--kill-after=DURATION  time between SIGTERM and SIGKILL (default: 5s, at most\n"
@@ -154,7 +185,7 @@ static const OptionHelp option_help[] = {
 	{BIT(CMD_SHARD), "force", "--force                end the grants that are left at once"},
 	{BIT(CMD_SHARD), "asynchronous", "--asynchronous         although commits of the clusters do not wait for their\n"
 	"                         standbys"},
-	{RUNS | BIT(CMD_SHARD), "quiet", "--quiet                print only errors"},
+	{TAKES | BIT(CMD_SHARD), "quiet", "--quiet                print only errors; nothing while it waits"},
 };
 
 static const char connection_help[] =
@@ -181,7 +212,8 @@ static const char exit_help[] =
 "  126  the command cannot be executed\n"
 "  127  the command was not found\n"
 "128+n  the command was ended by signal n\n"
-"In all other cases, exec and elect return the exit code of the command.\n";
+"In all other cases, exec and elect return the exit code of the command.\n"
+"Those of health are 0 ok, 1 warning, 2 critical, 3 unknown.\n";
 
 const char *
 command_name(CommandId id)
@@ -201,6 +233,97 @@ option_allowed(CommandId id, const char *name)
 	return false;
 }
 
+/* What there is: all that somebody sees who types nothing but "dlock". */
+void
+text_summary(Text *out)
+{
+	size_t		i;
+
+	text_add(out, "dlock takes, keeps and shows the locks of the PostgreSQL extension dlock.\n\n"
+			 "Usage:\n  dlock COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n");
+	for (i = 0; i < COMMANDS; i++)
+		text_format(out, "  %-14s %s\n", commands[i].name, commands[i].summary);
+	text_add(out, "\n\"dlock COMMAND --help\" shows the options of a command, and examples.\n");
+}
+
+/* How many characters have to be inserted, deleted or replaced; at most MAX_WORD are looked at. */
+#define MAX_WORD 31
+
+static int
+distance(const char *a, const char *b)
+{
+	int			row[MAX_WORD + 1];
+	int			n = (int) strlen(b) < MAX_WORD ? (int) strlen(b) : MAX_WORD;
+	int			i;
+	int			j;
+
+	for (j = 0; j <= n; j++)
+		row[j] = j;
+	for (i = 0; i < MAX_WORD && a[i] != '\0'; i++)
+	{
+		int			diagonal = row[0]++;
+
+		for (j = 1; j <= n; j++)
+		{
+			int			best = diagonal + (a[i] != b[j - 1]);
+
+			diagonal = row[j];
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			if (diagonal + 1 < best)
+				best = diagonal + 1;
+			row[j] = best;
+		}
+	}
+	return row[n];
+}
+
+/* Does *best, at *least from the word, become that name? */
+static void
+prefer(const char *word, const char *name, const char **best, int *least)
+{
+	int			d = distance(word, name);
+
+	/* what is typed so far counts as it is */
+	if (strlen(word) >= 2 && strncmp(word, name, strlen(word)) == 0)
+		d = 0;
+	if (d < *least)
+	{
+		*best = name;
+		*least = d;
+	}
+}
+
+/* The command that was probably meant; NULL: none is close. */
+const char *
+similar_command(const char *word)
+{
+	const char *best = NULL;
+	int			least = strlen(word) < 4 ? 2 : 3;
+	int			i;
+
+	for (i = 0; i < COMMANDS; i++)
+		prefer(word, commands[i].name, &best, &least);
+	return best;
+}
+
+/* The same for an option of that command, without its dashes. */
+const char *
+similar_option(CommandId id, const char *word)
+{
+	static const char *const common[] = {"dbname", "host", "port", "username", "timeout", "help"};
+	const char *best = NULL;
+	int			least = strlen(word) < 4 ? 2 : 3;
+	size_t		i;
+
+	for (i = 0; i < sizeof(option_help) / sizeof(option_help[0]); i++)
+		if ((option_help[i].where & BIT(id)) != 0)
+			prefer(word, option_help[i].name, &best, &least);
+	for (i = 0; i < sizeof(common) / sizeof(common[0]); i++)
+		prefer(word, common[i], &best, &least);
+	return best;
+}
+
 void
 show_help(CommandId id)
 {
@@ -215,17 +338,15 @@ show_help(CommandId id)
 		for (i = 0; i < sizeof(option_help) / sizeof(option_help[0]); i++)
 			if ((option_help[i].where & BIT(id)) != 0)
 				text_format(&out, "  %s\n", option_help[i].text);
-		text_add(&out, "  -?, --help             show this help\n\n");
+		text_format(&out, "  -?, --help             show this help\n\nExamples:\n%s\n"
+					"\"dlock --help\" shows how to connect, and the exit codes.\n",
+					commands[id].examples);
 	}
 	else
 	{
-		text_add(&out, "dlock takes, keeps and shows the locks of the PostgreSQL extension dlock.\n\n"
-				 "Usage:\n  dlock COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n");
-		for (i = 0; i < COMMANDS; i++)
-			text_format(&out, "  %-14s %s\n", commands[i].name, commands[i].summary);
-		text_add(&out, "\n\"dlock COMMAND --help\" shows the options of a command.\n"
-				 "Durations are 500ms, 30s, 5min, 2h, 1d, or a number of seconds.\n\n");
+		text_summary(&out);
+		text_format(&out, "Durations are 500ms, 30s, 5min, 2h, 1d, or a number of seconds.\n\n%s\n%s",
+					connection_help, exit_help);
 	}
-	text_format(&out, "%s\n%s", connection_help, exit_help);
 	finish_output(&out);
 }

@@ -5,6 +5,7 @@
 #include "cli.h"
 
 #include <locale.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *current_command = NULL;
@@ -33,6 +34,7 @@ main(int argc, char **argv)
 {
 	Options		options = {0};
 	CommandId	id;
+	int			code;
 
 	fill_standard_files();
 
@@ -41,8 +43,11 @@ main(int argc, char **argv)
 
 	if (argc < 2)
 	{
-		error("no command given");
-		hint("Try \"dlock --help\" for more information.");
+		Text		summary = {0};
+
+		text_summary(&summary);
+		fputs(summary.data, stderr);
+		text_free(&summary);
 		return EXIT_USAGE;
 	}
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0 ||
@@ -67,7 +72,10 @@ main(int argc, char **argv)
 	id = parse_command(argv[1]);
 	current_command = command_name(id);
 	parse_options(id, argc - 1, argv + 1, &options);
+	code = commands[id] (&options);
+	free(options.also);
+	free(options.routers);
 
 	/* if output was lost (a full disk), the exit code must tell */
-	return close_output(commands[id] (&options));
+	return close_output(code);
 }

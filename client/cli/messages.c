@@ -12,6 +12,15 @@
 
 bool		is_quiet = false;
 
+/* One that cannot go back in a line. */
+bool
+is_dumb_terminal(void)
+{
+	const char *term = getenv("TERM");
+
+	return term == NULL || strcmp(term, "dumb") == 0;
+}
+
 bool
 colours_on(FILE *file)
 {
@@ -23,6 +32,22 @@ colours_on(FILE *file)
 	if (term != NULL && strcmp(term, "dumb") == 0)
 		return false;
 	return isatty(fileno(file));
+}
+
+/*
+ * Show a line on the terminal that is stderr, instead of the one before, until the next
+ * message comes.  NULL: none any more.
+ */
+void
+progress(const char *line)
+{
+	static bool is_shown = false;
+
+	if (line != NULL)
+		fprintf(stderr, "\r%s\033[K", line);
+	else if (is_shown)
+		fputs("\r\033[K", stderr);
+	is_shown = line != NULL;
 }
 
 const char *
@@ -57,6 +82,7 @@ report(const char *level, Colour colour, const char *format, va_list args)
 	Text		line = {0};
 	Text		message = {0};
 
+	progress(NULL);
 	text_add(&line, "dlock: ");
 	if (coloured)
 		text_add(&line, colour_code(colour));

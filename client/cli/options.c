@@ -62,6 +62,7 @@ static const OptionRow option_rows[] = {
 	{"cleanup", 0, DURATION, FIELD(cleanup), 0, NULL},
 	{"force", 0, FLAG, FIELD(force), 0, NULL},
 	{"owner", 0, SPECIAL, 0, 0, take_owner},
+	{"adopt", 0, FLAG, FIELD(adopt), 0, NULL},
 	{"slots", 0, NUMBER, FIELD(slots), 1, NULL},
 	{"shared", 0, FLAG, FIELD(shared), 0, NULL},
 	{"and", 0, SPECIAL, 0, 0, take_and},
@@ -94,9 +95,16 @@ parse_command(const char *name)
 {
 	int			id;
 
+	const char *similar;
+
+	if (strcmp(name, "list") == 0)
+		return CMD_LS;
 	for (id = 0; id < COMMANDS; id++)
 		if (strcmp(name, command_name((CommandId) id)) == 0)
 			return (CommandId) id;
+	similar = similar_command(name);
+	if (similar != NULL)
+		usage_error("unknown command \"%s\", did you mean \"%s\"?", name, similar);
 	usage_error("unknown command \"%s\"", name);
 }
 
@@ -309,6 +317,10 @@ check_kind(const Options *options)
 	int			i;
 	int			j;
 
+	if (options->adopt && options->owner == NULL)
+		usage_error("--adopt needs --owner: whose lock is to be taken over");
+	if (options->owner != NULL && !options->adopt && options->also_count > 0)
+		usage_error("--owner can be used together with --and only with --adopt");
 	if (options->shared && options->slots > 0)
 		usage_error("--shared and --slots cannot be used together");
 	if (options->slots > MAX_SLOTS)
@@ -365,6 +377,22 @@ show_help_and_exit(CommandId id)
 	exit(close_output(0));
 }
 
+static void
+unknown_option(CommandId id, const char *arg)
+{
+	char		word[64];
+	const char *similar = NULL;
+
+	if (strncmp(arg, "--", 2) == 0)
+	{
+		snprintf(word, sizeof(word), "%.*s", (int) strcspn(arg + 2, "="), arg + 2);
+		similar = similar_option(id, word);
+	}
+	if (similar != NULL)
+		usage_error("unknown option \"%s\", did you mean --%s?", arg, similar);
+	usage_error("unknown option \"%s\"", arg);
+}
+
 /*
  * Options and arguments in the order in which they come: the second argument
  * of exec is where the command starts.
@@ -400,7 +428,7 @@ scan(CommandId id, int argc, char **argv, Options *options)
 			show_help_and_exit(id);
 		row = find_row(c);
 		if (c == '?' || row == NULL)
-			usage_error("unknown option \"%s\"", argv[place]);
+			unknown_option(id, argv[place]);
 		if (!is_common(row) && !option_allowed(id, row->name))
 			usage_error("\"dlock %s\" has no option --%s", command_name(id), row->name);
 		take_option(row, optarg, options);

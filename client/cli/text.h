@@ -49,6 +49,8 @@ typedef enum
 } Colour;
 
 extern bool colours_on(FILE *file);
+extern bool is_dumb_terminal(void);
+extern void progress(const char *line);
 extern const char *colour_code(Colour colour);
 
 /*

@@ -30,11 +30,20 @@
 /* how long a signal may take to end us if the server is silent */
 #define GOODBYE_MS 1000
 
-/* after how long a person is told that we wait */
+/*
+ * what is told of a wait: after how long, how often on a terminal and elsewhere, and how
+ * long the server may take to tell who holds the lock
+ */
 #define TELL_WAIT_MS 500
+#define LIVE_MS 1000
+#define TELL_AGAIN_MS 30000
+#define LOOK_MS 500
 
 /* how long to wait for the name of the holder of a busy lock */
 #define HOLDER_MS 1000
+
+/* watch: how often a standby is looked at */
+#define STANDBY_LOOK_MS 1000
 
 /* how late the parent of the guard may be, at most, before the guard acts */
 #define MAX_PATIENCE_MS 20

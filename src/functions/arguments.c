@@ -29,6 +29,7 @@
 #include "functions/arguments.h"
 #include "guc.h"
 #include "lock/grant.h"
+#include "rows/places.h"
 #include "rules/key.h"
 #include "shmem.h"
 
@@ -188,7 +189,7 @@ set_slots(DlockRequest *request, NullableDatum slots, NullableDatum shared)
 
 	request->terms.capacity = DatumGetBool(shared.value) ? DLOCK_SHARED : n;
 	if (request->terms.capacity != DLOCK_EXCLUSIVE && request->terms.owner != NULL)
-		request->slot = dlock_key_owner_slot(request->terms.role, request->terms.owner);
+		request->slot = dlock_places_owner_slot(request->terms.role, request->terms.owner);
 }
 
 /* A TTL that was given, or 0. */
@@ -332,6 +333,18 @@ dlock_arguments_claim(FunctionCallInfo fcinfo, int version_arg, int owner_arg,
 				 errhint("Pass the version that dlock_acquire returned, or the owner that was passed to it.")));
 }
 
+/* The key would stay busy without a holder for longer than any TTL. */
+static void
+check_max_ttl(int64 span, const char *name)
+{
+	if (span > (int64) dlock_max_ttl * 1000)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s exceeds \"dlock.max_ttl\"", name),
+				 errdetail("\"dlock.max_ttl\" is %s.",
+						   GetConfigOptionByName("dlock.max_ttl", NULL, false))));
+}
+
 /* How the grant ends: three arguments, from the given one on. */
 static void
 get_ending(FunctionCallInfo fcinfo, int first, DlockRequest *request)
@@ -340,12 +353,7 @@ get_ending(FunctionCallInfo fcinfo, int first, DlockRequest *request)
 	request->terms.delay = get_span(fcinfo, first + 1, "delay");
 	request->terms.lazy = get_flag(fcinfo, first + 2, "lazy", false);
 	dlock_grant_check_at_least(request->terms.at_least, request->terms.ttl);
-	if (request->terms.delay > (int64) dlock_max_ttl * 1000)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("delay exceeds \"dlock.max_ttl\""),
-				 errdetail("\"dlock.max_ttl\" is %s.",
-						   GetConfigOptionByName("dlock.max_ttl", NULL, false))));
+	check_max_ttl(request->terms.delay, "delay");
 	if (request->terms.lazy && request->terms.delay > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -390,6 +398,34 @@ dlock_arguments_acquire(FunctionCallInfo fcinfo, DlockRequest *request)
 {
 	get_request(fcinfo, DLOCK_MAX_VALUE, 9, request);
 	request->session = get_flag(fcinfo, 8, "session", false);
+}
+
+/* Those of dlock_limit: the terms of a place that cools for "per". */
+void
+dlock_arguments_limit(FunctionCallInfo fcinfo, DlockRequest *request)
+{
+	int32		n;
+
+	dlock_arguments_key(fcinfo, request);
+	request->op = DLOCK_ACQUIRE;
+	request->terms.spent = true;
+	request->terms.role = GetUserId();
+	if (PG_ARGISNULL(1))
+		dlock_arguments_null("n");
+	n = PG_GETARG_INT32(1);
+	if (n < 1 || n > MAX_SLOTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("n must be between 1 and %d", MAX_SLOTS)));
+	request->terms.capacity = n;
+	request->terms.ttl = get_span(fcinfo, 2, "per");
+	if (request->terms.ttl == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("per must be greater than zero")));
+	check_max_ttl(request->terms.ttl, "per");
+	request->terms.wait = dlock_arguments_wait(fcinfo, 3, "wait");
+	request->terms.priority = get_priority(fcinfo, 4);
 }
 
 /* Those of dlock_enqueue: a ticket has an owner, a short value, and no session. */

@@ -33,6 +33,7 @@ extern int64 dlock_arguments_wait(FunctionCallInfo fcinfo, int argno,
 extern void dlock_arguments_claim(FunctionCallInfo fcinfo, int version_arg,
 								  int owner_arg, DlockRequest *request);
 extern void dlock_arguments_acquire(FunctionCallInfo fcinfo, DlockRequest *request);
+extern void dlock_arguments_limit(FunctionCallInfo fcinfo, DlockRequest *request);
 extern void dlock_arguments_enqueue(FunctionCallInfo fcinfo, DlockRequest *request);
 extern DlockRequest *dlock_arguments_acquire_all(FunctionCallInfo fcinfo, int *nkeys);
 

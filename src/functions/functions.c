@@ -30,6 +30,7 @@
 #include "lock/session.h"
 #include "lock/watch.h"
 #include "policy/policy.h"
+#include "rows/places.h"
 
 #define MAX_REASON	1024
 
@@ -43,6 +44,8 @@ PG_FUNCTION_INFO_V1(dlock_release_session);
 PG_FUNCTION_INFO_V1(dlock_check);
 PG_FUNCTION_INFO_V1(dlock_holds);
 PG_FUNCTION_INFO_V1(dlock_fence);
+PG_FUNCTION_INFO_V1(dlock_handover);
+PG_FUNCTION_INFO_V1(dlock_limit);
 PG_FUNCTION_INFO_V1(dlock_force_release);
 
 /* True if it was granted; an error if the holder was asked and did not yield. */
@@ -164,9 +167,8 @@ dlock_refresh(PG_FUNCTION_ARGS)
 	request.new_at_least = PG_NARGS() > 5 && !PG_ARGISNULL(5);
 	if (request.new_at_least)
 		request.terms.at_least = dlock_arguments_span(fcinfo, 5, "at_least");
-	if (request.terms.ttl != 0)
-		dlock_policy_check_request(request.key.data, request.key.len, request.terms.role,
-								   request.terms.ttl, DLOCK_NO_PRIORITY);
+	if (request.terms.ttl != 0 || request.new_at_least)
+		dlock_policy_check_request(&request.key, &request.terms);
 
 	dlock_lock_execute(&request, &result);
 	if (result.answer == DLOCK_IS_NOT_HELD)
@@ -280,6 +282,63 @@ dlock_fence(PG_FUNCTION_ARGS)
 				 errhint("Call it between BEGIN and COMMIT, in the transaction that writes.")));
 	}
 	PG_RETURN_VOID();
+}
+
+/* NULL if the grant is no longer the caller's, as with a refresh. */
+Datum
+dlock_handover(PG_FUNCTION_ARGS)
+{
+	DlockRequest request = {.op = DLOCK_HANDOVER};
+	DlockResult result;
+
+	dlock_arguments_prevent_read_only("dlock_handover()");
+
+	dlock_arguments_key(fcinfo, &request);
+	if (PG_ARGISNULL(1))
+		dlock_arguments_null("version");
+	if (PG_ARGISNULL(2))
+		dlock_arguments_null("owner");
+	dlock_arguments_claim(fcinfo, 1, 2, &request);
+	request.slot = dlock_places_owner_slot(request.terms.role, request.terms.owner);
+	request.terms.ttl = dlock_arguments_ttl(fcinfo, 3);
+	if (request.terms.ttl != 0)
+		dlock_policy_check_request(&request.key, &request.terms);
+
+	dlock_lock_execute(&request, &result);
+	if (result.answer == DLOCK_IS_BUSY)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("lock \"%s\" cannot be handed over to owner \"%s\"",
+						pnstrdup(request.key.data, request.key.len), request.terms.owner),
+				 errdetail("That owner has a place of it already, or an open transaction is taking or giving back one."),
+				 errhint("Let that owner release its place first, or name another owner.")));
+	if (result.answer != DLOCK_IS_GRANTED)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(result.version);
+}
+
+/* as exact as a TTL is, so that an answer is never zero when the call was refused */
+#define EXACT_US	INT64CONST(1000)
+
+/*
+ * A permit: a place that is taken and given back at once, and cools for "per".  Zero:
+ * it was given.  Otherwise the time until one is to be had.  What is there now is over
+ * after "per", so that is the longest answer, and the one that is given if it depends on
+ * open transactions.
+ */
+Datum
+dlock_limit(PG_FUNCTION_ARGS)
+{
+	DlockRequest request = {0};
+	DlockResult result = {0};
+	Interval   *left = palloc0(sizeof(Interval));
+
+	dlock_arguments_prevent_read_only("dlock_limit()");
+	dlock_arguments_limit(fcinfo, &request);
+	dlock_acquire_key(&request, &result);
+	if (!is_granted(&request, &result))
+		left->time = Max(Min(result.free_at - dlock_clock_now(), request.terms.ttl), EXACT_US);
+	PG_RETURN_INTERVAL_P(left);
 }
 
 /*

@@ -42,6 +42,7 @@
 #include "database.h"
 #include "functions/arguments.h"
 #include "functions/listing.h"
+#include "policy/policy.h"
 #include "queue/queue.h"
 #include "queue/wait_report.h"
 #include "rows/find.h"
@@ -56,7 +57,7 @@ PG_FUNCTION_INFO_V1(dlock_get);
 PG_FUNCTION_INFO_V1(dlock_list);
 PG_FUNCTION_INFO_V1(dlock_waiters_shown);
 
-#define LOCK_COLUMNS	19
+#define LOCK_COLUMNS	20
 #define WAITER_COLUMNS	10
 
 /* bytes of a pattern: a key in which each byte is escaped, and a star */
@@ -279,6 +280,7 @@ show_grant(Show *show, const DlockTable *store, const DlockKey *key,
 	Datum		values[LOCK_COLUMNS];
 	bool		isnull[LOCK_COLUMNS] = {false};
 	int64		until;
+	int64		max_hold;
 	bool		is_over = phase == DLOCK_PHASE_COOLING;
 	bool		hidden;
 
@@ -305,6 +307,9 @@ show_grant(Show *show, const DlockTable *store, const DlockKey *key,
 	values[13] = dlock_listing_slots(grant.terms.capacity, &isnull[13]);
 	values[14] = pid_datum(dlock_wait_report_user_of_row(tuple), &isnull[14]);
 	show_requestor(show, state, &values[15], &isnull[15]);
+	max_hold = is_over ? 0 : dlock_policy_max_hold(key, grant.terms.role);
+	isnull[19] = max_hold == 0;
+	values[19] = isnull[19] ? (Datum) 0 : time_datum(state->acquired + max_hold);
 	tuplestore_putvalues(show->rsinfo->setResult, show->rsinfo->setDesc,
 						 values, isnull);
 }
@@ -509,42 +514,44 @@ dlock_list(PG_FUNCTION_ARGS)
  * Requests that wait
  */
 
-/* The last position of a key so far. */
-typedef struct Line
+/* By key, and for each key as they are in memory, which is the order of its queue. */
+static int
+compare_waiters(const void *a, const void *b)
 {
-	uint64		hash;			/* of key and database */
-	int			n;
-} Line;
+	const DlockQueueEntry *x = *(DlockQueueEntry *const *) a;
+	const DlockQueueEntry *y = *(DlockQueueEntry *const *) b;
+	int			cmp = dlock_key_compare(x->key, x->keylen, y->key, y->keylen);
 
-static HTAB *
-make_lines(void)
-{
-	HASHCTL		ctl = {.keysize = sizeof(uint64),.entrysize = sizeof(Line)};
-
-	ctl.hcxt = CurrentMemoryContext;
-	return hash_create("dlock lines", 128, &ctl,
-					   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	return cmp != 0 ? cmp : (x > y) - (x < y);
 }
 
-/* The waiters are in the order of their queue, so that this counts them. */
-static int
-next_position(HTAB *lines, const DlockQueueEntry *waiter)
+/*
+ * The waiters of this database, sorted.  The order of the queue's lists would tell
+ * something of the hashes, which nobody is to know.
+ */
+static DlockQueueEntry **
+sort_waiters(int *n)
 {
-	bool		found;
-	Line	   *line = hash_search(lines, &waiter->hash, HASH_ENTER, &found);
+	int			nall;
+	DlockQueueEntry *all = dlock_queue_copy_all(&nall);
+	DlockQueueEntry **ours = palloc_extended(nall * sizeof(*ours) + 1, MCXT_ALLOC_HUGE);
 
-	if (!found)
-		line->n = 0;
-	return ++line->n;
+	*n = 0;
+	for (int i = 0; i < nall; i++)
+		if (all[i].dboid == MyDatabaseId)
+			ours[(*n)++] = &all[i];
+	qsort(ours, *n, sizeof(*ours), compare_waiters);
+	return ours;
 }
 
 Datum
 dlock_waiters_shown(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	DlockQueueEntry *waiters;
-	HTAB	   *lines = make_lines();
+	DlockQueueEntry **waiters;
+	const DlockQueueEntry *previous = NULL;
 	int			nwaiters;
+	int			position = 0;
 	bool		sees_all = dlock_listing_sees_all();
 
 	dlock_shmem_require();
@@ -552,16 +559,19 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 
 	dlock_listing_check_columns(rsinfo, WAITER_COLUMNS);
-	waiters = dlock_queue_copy_all(&nwaiters);
+	waiters = sort_waiters(&nwaiters);
 	for (int i = 0; i < nwaiters; i++)
 	{
-		DlockQueueEntry *waiter = &waiters[i];
+		const DlockQueueEntry *waiter = waiters[i];
 		bool		in_line = waiter->kind == DLOCK_WAIT_TURN;
 		Datum		values[WAITER_COLUMNS];
 		bool		isnull[WAITER_COLUMNS] = {false};
 
-		if (waiter->dboid != MyDatabaseId)
-			continue;
+		if (previous == NULL || !dlock_queue_same_key(previous, waiter))
+			position = 0;
+		previous = waiter;
+		if (in_line)
+			position++;
 
 		values[0] = CStringGetTextDatum(waiter->key);
 		isnull[1] = waiter->pid == 0;
@@ -576,7 +586,7 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 		else
 			values[5] = Int32GetDatum(0);
 		isnull[6] = !in_line;
-		values[6] = Int32GetDatum(in_line ? next_position(lines, waiter) : 0);
+		values[6] = Int32GetDatum(position);
 		values[7] = TimestampTzGetDatum(dlock_clock_to_wall(waiter->since));
 		isnull[8] = waiter->until == DLOCK_NEVER;
 		values[8] = isnull[8] ? (Datum) 0 :
@@ -585,6 +595,5 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 		values[9] = Int64GetDatum(waiter->ticket);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, isnull);
 	}
-	pfree(waiters);
 	return (Datum) 0;
 }

@@ -235,27 +235,27 @@ wait_for_turn(const DlockRequest *request, DlockTurn *turn, DlockResult *result)
 		disable_timeout(LOCK_TIMEOUT, true);
 }
 
-/* Raise an error unless the policies allow it. */
+/*
+ * Raise an error unless the policies allow the request, which has been granted.  What
+ * they say at the grant counts, and they may have changed since the request, more
+ * so if it had to wait.  The granter calls this, too.
+ */
 void
-dlock_acquire_check_policy(const DlockRequest *request)
+dlock_acquire_check_granted(const DlockRequest *request, const DlockResult *result)
 {
-	dlock_policy_check_request(request->key.data, request->key.len,
-							   request->terms.role, request->terms.ttl,
-							   request->terms.priority);
+	dlock_policy_check_request(&request->key, &request->terms);
+	if (!result->renewed)
+		dlock_policy_check_grant(&request->key, request->terms.role);
 }
 
-/*
- * Try once, and wait for the turn if the request may.  What the policies say at
- * the grant counts, and they may have changed since the request, more so if it
- * had to wait.
- */
+/* Try once, and wait for the turn if the request may. */
 void
 dlock_acquire_key(const DlockRequest *request, DlockResult *result)
 {
 	DlockTurn	turn;
 	DlockRows	found;
 
-	dlock_acquire_check_policy(request);
+	dlock_policy_check_request(&request->key, &request->terms);
 	dlock_turn_begin(&turn);
 	if (request->session)
 		dlock_session_prepare();
@@ -271,12 +271,8 @@ dlock_acquire_key(const DlockRequest *request, DlockResult *result)
 
 	if (result->answer == DLOCK_IS_GRANTED && request->session)
 		dlock_session_add(&request->key, request->terms.role, result->version);
-	if (result->answer == DLOCK_IS_GRANTED && !result->renewed)
-	{
-		dlock_acquire_check_policy(request);
-		dlock_policy_check_grant(request->key.data, request->key.len,
-								 request->terms.role);
-	}
+	if (result->answer == DLOCK_IS_GRANTED)
+		dlock_acquire_check_granted(request, result);
 }
 
 /*
@@ -380,7 +376,7 @@ dlock_acquire_keys(const DlockRequest *requests, int n, DlockResult *results)
 	int			failed;
 
 	for (int i = 0; i < n; i++)
-		dlock_acquire_check_policy(sorted[i]);
+		dlock_policy_check_request(&sorted[i]->key, &sorted[i]->terms);
 	for (int i = 0; i < n && sorted[0]->terms.wait == 0; i++)
 	{
 		failed = sorted[i] - requests;

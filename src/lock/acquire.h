@@ -10,7 +10,8 @@
 
 #include "lock/lock.h"
 
-extern void dlock_acquire_check_policy(const DlockRequest *request);
+extern void dlock_acquire_check_granted(const DlockRequest *request,
+										const DlockResult *result);
 extern void dlock_acquire_key(const DlockRequest *request, DlockResult *result);
 extern int	dlock_acquire_keys(const DlockRequest *requests, int n,
 							   DlockResult *results);

@@ -31,6 +31,7 @@
 #include "lock/events.h"
 #include "lock/grant.h"
 #include "lock/grant_end.h"
+#include "queue/queue.h"
 #include "rows/place_count.h"
 #include "rows/version.h"
 #include "rows/write.h"
@@ -57,6 +58,15 @@ dlock_grant_pending_ended(const DlockRow *row)
 	return !TransactionIdIsInProgress(row->pending);
 }
 
+/* When a grant ends that is renewed for this TTL: the policies may cut that short. */
+static int64
+end_of(const DlockRequest *request, int64 acquired_at, int64 from, int64 ttl)
+{
+	int64		expires = from + ttl;
+
+	return request->max_hold == 0 ? expires : Min(expires, acquired_at + request->max_hold);
+}
+
 /* A grant on the terms of the request, from now on. */
 static void
 fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 now)
@@ -77,6 +87,8 @@ granted(DlockTry *try, const DlockGrant *grant)
 	try->result->version = grant->version;
 	try->result->expires = grant->expires_at;
 	dlock_xact_want_reaper(grant->expires_at);
+	if (grant->terms.spent)
+		dlock_xact_count(DLOCK_STAT_RELEASES);
 	try->wrote = DLOCK_WROTE_GRANT;
 }
 
@@ -482,6 +494,17 @@ dlock_grant_place(DlockTry *try, DlockVerdict verdict)
 	return true;
 }
 
+/* The row that is there of the place that the request will have, or none. */
+static int
+find_own_place(const DlockRows *found, const DlockRequest *request)
+{
+	for (int i = 0; i < found->n; i++)
+		if (found->states[i].exists && found->states[i].slot != DLOCK_HEAD &&
+			found->states[i].slot == request->slot)
+			return i;
+	return DLOCK_NO_ROW;
+}
+
 /*
  * The exclusive grant becomes a shared one, with the same version.  We have
  * locked the head, so nobody else can take a place meanwhile.
@@ -489,21 +512,17 @@ dlock_grant_place(DlockTry *try, DlockVerdict verdict)
 bool
 dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change)
 {
-	DlockRows  *found = try->found;
-	DlockRow   *head = &found->rows[verdict.row];
-	int			taken = DLOCK_NO_ROW;
+	DlockRow   *head = &try->found->rows[verdict.row];
+	int			taken = find_own_place(try->found, try->request);
 	DlockGrant	grant;
 	int64		now = dlock_clock_now();
 
-	for (int i = 0; i < found->n; i++)
-		if (found->states[i].exists && i != verdict.row &&
-			found->states[i].slot == try->request->slot)
-			taken = i;
 	if (taken != DLOCK_NO_ROW && lock_row(try, taken) != DLOCK_LOCKED)
 		return give_up(try, DLOCK_LOCK_BUSY, change);
 
 	fill_grant(&grant, try->request, dlock_row_version(head->tuple), now);
 	grant.acquired_at = dlock_row_acquired_at(head->tuple);
+	grant.expires_at = end_of(try->request, grant.acquired_at, now, grant.terms.ttl);
 	if (!put_in_place(try, taken, &grant))
 		return false;
 	dlock_write_free(&try->store, &try->request->key, head, now, 0);
@@ -511,6 +530,67 @@ dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change)
 	try->result->renewed = true;
 	dlock_xact_count(DLOCK_STAT_RENEWALS);
 	dlock_xact_end_change(change, true, false, grant.expires_at);
+	return true;
+}
+
+/*
+ * The grant goes to another owner, with a new version and the same terms.  We have
+ * locked its row, which keeps all others waiting until our transaction ends, and
+ * then the new grant does.  So nothing comes between, and neither the queue nor what
+ * else there is of the key matters.  acquired_at stays: it tells since when the key
+ * is held.  The session stays behind, because it is not that of the next owner.
+ *
+ * A place of another owner is another row.  As long as our transaction is open,
+ * both count, so a semaphore may seem to have one holder more.  False: look again.
+ */
+bool
+dlock_grant_hand_over(DlockTry *try, DlockVerdict verdict, int64 now, int change)
+{
+	const DlockRequest *request = try->request;
+	DlockRows  *found = try->found;
+	DlockRow   *row = &found->rows[verdict.row];
+	int64		slot = found->states[verdict.row].slot;
+	int64		old_version = found->states[verdict.row].version;
+	bool		changes_slot = slot != DLOCK_HEAD && slot != request->slot;
+	int			taken = changes_slot ? find_own_place(found, request) : DLOCK_NO_ROW;
+	DlockGrant	grant = {0};
+
+	if (taken != DLOCK_NO_ROW)
+	{
+		DlockLocked locked = lock_row_or_reaper(try, taken);
+
+		if (locked != DLOCK_LOCKED)
+			return give_up(try, locked, change);
+	}
+
+	dlock_row_grant(try->store.heap, row->tuple, &grant);
+	grant.terms.owner = request->terms.owner;
+	if (request->terms.ttl != 0)
+		grant.terms.ttl = request->terms.ttl;
+	grant.version = dlock_version_next(&try->store);
+	grant.pid = 0;
+	grant.acquired_at = dlock_row_acquired_at(row->tuple);
+	grant.refreshed_at = dlock_clock_now();
+	grant.expires_at = end_of(request, grant.acquired_at, grant.refreshed_at,
+							  grant.terms.ttl);
+	/* a row more, until the commit subtracts the one that is removed */
+	if (changes_slot && try->pin < 0)
+		try->pin = dlock_places_pin(&request->key);
+	if (changes_slot && !put_in_place(try, taken, &grant))
+		return give_up(try, DLOCK_LOCK_CHANGED, change);
+	try->before = now;
+	if (taken != DLOCK_NO_ROW)
+		record_taken(try, taken);
+	record_taken(try, verdict.row);
+	if (changes_slot)
+		dlock_write_remove(&try->store, &request->key, row);
+	else
+		dlock_write_grant(&try->store, &request->key, slot, row, &grant);
+	(void) dlock_journal_add(DLOCK_NOTE_ENDED, &old_version, sizeof(old_version));
+	granted(try, &grant);
+	dlock_xact_count(DLOCK_STAT_GRANTS);
+	dlock_xact_name_heir(change, dlock_queue_owner_name(grant.terms.role, grant.terms.owner));
+	dlock_xact_end_change(change, true, true, grant.expires_at);
 	return true;
 }
 
@@ -535,7 +615,7 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 	const DlockRequest *request = try->request;
 	int64		old_ttl = dlock_row_ttl(row->tuple);
 	int64		ttl = request->terms.ttl != 0 ? request->terms.ttl : old_ttl;
-	int64		from = request->stamp != 0 ? request->stamp : now;
+	DlockRenewal renewal = {.value = request->terms.value};
 	DlockGrant	grant;
 
 	if (request->new_at_least)
@@ -547,17 +627,26 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 	{
 		fill_grant(&grant, request, dlock_row_version(row->tuple), now);
 		grant.acquired_at = dlock_row_acquired_at(row->tuple);
+		grant.expires_at = end_of(request, grant.acquired_at, now, grant.terms.ttl);
 		dlock_write_grant(&try->store, &try->request->key, slot, row, &grant);
 		granted(try, &grant);
 		dlock_xact_end_change(change, true, false, grant.expires_at);
 		return;
 	}
 
-	dlock_write_renewal(&try->store, &try->request->key, row, request->terms.value, ttl,
-						request->new_at_least ? now + request->terms.at_least : 0, from);
-	try->result->expires = from + ttl;
-	dlock_xact_want_reaper(from + ttl);
-	dlock_xact_end_change(change, false, request->terms.value != NULL, from + ttl);
+	renewal.ttl = ttl;
+	if (request->max_hold != 0)
+		renewal.ttl = Min(ttl, request->max_hold);
+	if (request->new_at_least)
+		renewal.busy_until = now + request->terms.at_least;
+	renewal.begins = request->stamp != 0;
+	renewal.from = renewal.begins ? request->stamp : now;
+	renewal.expires_at = end_of(request, renewal.begins ? renewal.from :
+								dlock_row_acquired_at(row->tuple), renewal.from, renewal.ttl);
+	dlock_write_renewal(&try->store, &try->request->key, row, &renewal);
+	try->result->expires = renewal.expires_at;
+	dlock_xact_want_reaper(renewal.expires_at);
+	dlock_xact_end_change(change, false, request->terms.value != NULL, renewal.expires_at);
 	try->wrote = ttl > old_ttl || request->terms.value != NULL || request->new_at_least ?
 		DLOCK_WROTE_GRANT : DLOCK_WROTE_RENEWAL;
 }

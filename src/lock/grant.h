@@ -18,6 +18,7 @@
 typedef struct DlockTry
 {
 	const DlockRequest *request;
+	DlockRequest limited;		/* the request, if policies limit it */
 	const DlockTurn *turn;
 	DlockTable	store;
 	DlockRows  *found;
@@ -46,6 +47,8 @@ extern bool dlock_grant_add_head(DlockTry *try, DlockVerdict verdict);
 extern bool dlock_grant_head(DlockTry *try, DlockVerdict verdict);
 extern bool dlock_grant_place(DlockTry *try, DlockVerdict verdict);
 extern bool dlock_grant_move(DlockTry *try, DlockVerdict verdict, int change);
+extern bool dlock_grant_hand_over(DlockTry *try, DlockVerdict verdict, int64 now,
+								  int change);
 extern void dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now,
 							  int change);
 

@@ -38,6 +38,7 @@ typedef enum How
 	RELEASED,
 	DISCONNECTED,				/* released by the end of its session */
 	UPGRADED,					/* its owner has the key for itself now */
+	HANDED_OVER,				/* another owner has it now */
 
 	/* against its will */
 	EXPIRED,
@@ -59,6 +60,8 @@ typedef struct Ended
 	How			how;
 	Oid			by;				/* the role that ended it */
 	char	   *by_name;
+	char	   *next_owner;		/* that it was handed over to */
+	bool		cut_short;		/* a policy has ended it */
 	int64		began;
 	int64		ended;
 } Ended;
@@ -70,7 +73,7 @@ static slist_head deferred = SLIST_STATIC_INIT(deferred);
 static bool
 is_logged(How how)
 {
-	if (how <= UPGRADED)
+	if (how <= HANDED_OVER)
 		return dlock_log_ends == DLOCK_LOG_ALL_ENDS;
 	return dlock_log_ends != DLOCK_LOG_NO_ENDS;
 }
@@ -95,7 +98,10 @@ note_for_log(const DlockEnding *ending, How how)
 	end->role = grant.terms.role;
 	end->how = how;
 	end->by = ending->request->terms.role;
+	if (how == HANDED_OVER)
+		end->next_owner = pstrdup(ending->request->terms.owner);
 	end->began = dlock_row_acquired_at(ending->row->tuple);
+	end->cut_short = dlock_row_is_cut_short(ending->row->tuple);
 	end->ended = how == EXPIRED ? ending->state->expires : ending->now;
 	if (deferred_context == NULL)
 	{
@@ -147,8 +153,11 @@ how_ended(const Ended *end)
 			return _("released at the end of its session");
 		case UPGRADED:
 			return _("replaced by an exclusive grant of its owner");
+		case HANDED_OVER:
+			return psprintf(_("handed over to owner \"%s\""), end->next_owner);
 		case EXPIRED:
-			return _("expired");
+			return end->cut_short ?
+				_("expired, held for as long as its policy allows") : _("expired");
 		case SESSION_GONE:
 			return _("its session is gone");
 		case LAPSED:
@@ -297,6 +306,11 @@ dlock_grant_end_taken(const DlockEnding *ending)
 	if (is_upgrade(ending))
 	{
 		note_end(ending, DLOCK_STAT_RELEASES, UPGRADED, 0);
+		return;
+	}
+	if (ending->request->op == DLOCK_HANDOVER && dlock_rules_is_held(state, ending->now))
+	{
+		note_end(ending, DLOCK_STAT_RELEASES, HANDED_OVER, 0);
 		return;
 	}
 	switch (dlock_rules_phase(state, ending->now))

@@ -30,7 +30,9 @@
 #include "journal.h"
 #include "lock/grant_end.h"
 #include "lock/lock.h"
+#include "policy/policy.h"
 #include "queue/queue.h"
+#include "queue/wait_report.h"
 #include "rows/place_count.h"
 #include "rows/version.h"
 #include "rows/write.h"
@@ -94,15 +96,36 @@ find_named(DlockTry *try)
 	/* the head first, because its grant may become that of a place */
 	if (request->exclusive_only || !dlock_places_marked(&try->request->key) || is_found(try))
 		return;
-	if (request->terms.owner != NULL &&
+	if (request->op != DLOCK_HANDOVER && request->terms.owner != NULL &&
 		dlock_find_slot(&try->store, &try->request->key,
-						dlock_key_owner_slot(request->terms.role, request->terms.owner),
+						dlock_places_owner_slot(request->terms.role, request->terms.owner),
 						DLOCK_FIND_COMMITTED, found) &&
 		is_found(try))
 		return;
 	found->n = nheads;
 	dlock_find_places(&try->store, &try->request->key, DLOCK_FIND_COMMITTED, false,
 					  DLOCK_ALL_SLOTS, INT_MAX, found);
+}
+
+/*
+ * For a handover: the grant that is named, and if it is a place, the one that the next
+ * owner may have.  The counters are read before, so that a place that is added
+ * afterwards is noticed (add_place() in grant.c).
+ */
+static void
+find_named_and_next(DlockTry *try)
+{
+	const DlockRequest *request = try->request;
+	DlockRows  *found = try->found;
+	bool		has_place = false;
+
+	dlock_places_read(&request->key, request->slot, &try->claims);
+	find_named(try);
+	for (int i = 0; i < found->n; i++)
+		has_place = has_place || found->states[i].slot == request->slot;
+	if (!has_place && dlock_places_marked(&request->key))
+		(void) dlock_find_slot(&try->store, &request->key, request->slot,
+							   DLOCK_FIND_COMMITTED, found);
 }
 
 /* The head, and for a shared request the place that its owner has so far. */
@@ -159,7 +182,7 @@ find_some(DlockTry *try)
 	DlockRows  *found = try->found;
 	bool		has_owner = request->terms.owner != NULL;
 	int64		slot = has_owner ?
-		dlock_key_owner_slot(request->terms.role, request->terms.owner) : DLOCK_HEAD;
+		dlock_places_owner_slot(request->terms.role, request->terms.owner) : DLOCK_HEAD;
 	bool		is_busy = true;
 
 	(void) dlock_find_slot(&try->store, &try->request->key, DLOCK_HEAD, DLOCK_FIND_NEWEST,
@@ -226,13 +249,16 @@ ignores_places(DlockTry *try)
  *	operation					rows that are read		why no other row matters
  *	---------					------------------		------------------------
  *	the reaper's				that row				it asks about one row
- *	all but acquire				find_named()			it changes the grant that it
+ *	a handover					find_named_and_next()	it changes the grant that it
+ *														names; an owner has one place
+ *	others but acquire			find_named()			it changes the grant that it
  *														names, and nothing else
  *	acquire of an unmarked key	the head				the key has no places
  *	a reader; a semaphore that	the head, the owner's	other places are not in its way
  *	has room for sure			own place
  *	acquire behind another		find_some()				the answer is "busy", and some
- *														blockers are enough to report
+ *														blockers are enough to report,
+ *														unless it says when to ask again
  *	any other acquire			all						any of them may be in its way
  *
  * What is read without a lock may change at once.  An acquire finds that out when it
@@ -250,17 +276,29 @@ find_rows(DlockTry *try)
 	if (request->op == DLOCK_REAP)
 		(void) dlock_find_slot(&try->store, &request->key, request->slot,
 							   DLOCK_FIND_COMMITTED, try->found);
+	else if (request->op == DLOCK_HANDOVER)
+		find_named_and_next(try);
 	else if (request->op != DLOCK_ACQUIRE)
 		find_named(try);
 	else if (!begin_look(try) || ignores_places(try))
 		find_head_and_own(try);
-	else if (!try->turn->behind || !find_some(try))
+	else if (!try->turn->behind || (request->terms.spent && request->terms.wait == 0) ||
+			 !find_some(try))
 		find_all(try);
 }
 
 /*
  * Steps 3 to 5, if they do not make a grant
  */
+
+/* How durable the end of a grant has to be. */
+static DlockWrite
+ended_by(DlockOp op)
+{
+	if (op == DLOCK_FORCE)
+		return DLOCK_WROTE_RELEASE | DLOCK_WROTE_OTHER;
+	return op == DLOCK_RELEASE ? DLOCK_WROTE_RELEASE : DLOCK_WROTE_LAZY;
+}
 
 /*
  * Step 5 for a row that we have locked: write what the verdict says, and note how
@@ -271,7 +309,7 @@ apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 {
 	int64		version = dlock_row_version(row->tuple);
 
-	try->wrote = DLOCK_WROTE_LAZY;
+	try->wrote = ended_by(try->request->op);
 	switch (verdict.action)
 	{
 		case DLOCK_DO_RENEW:
@@ -286,8 +324,6 @@ apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 				dlock_xact_want_reaper(verdict.cools_until);
 			else
 				dlock_xact_want_reaper(Max(verdict.cools_until, now + DLOCK_LINGER_US));
-			if (try->request->op == DLOCK_FORCE)
-				try->wrote = DLOCK_WROTE_OTHER;
 			if (verdict.cools_until != 0)
 				dlock_xact_end_change(change, false, true, verdict.cools_until);
 			return;
@@ -295,8 +331,6 @@ apply(DlockTry *try, DlockRow *row, DlockVerdict verdict, int64 now, int change)
 		case DLOCK_DO_REMOVE:
 			dlock_write_remove(&try->store, &try->request->key, row);
 			(void) dlock_journal_add(DLOCK_NOTE_ENDED, &version, sizeof(version));
-			if (try->request->op == DLOCK_FORCE)
-				try->wrote = DLOCK_WROTE_OTHER;
 			return;
 
 		default:
@@ -321,8 +355,9 @@ record_ended(DlockTry *try, DlockVerdict verdict, int64 now)
 
 /*
  * Steps 3 to 5 for a verdict about one row that is there and that is no new grant: a
- * renewal, a release, a fence, a forced release, the reaper's removal, and the move
- * of a grant from the head to a place.  Called by look(), with no LWLock held.
+ * renewal, a release, a fence, a forced release, the reaper's removal, the move of a
+ * grant from the head to a place, and a handover.  Called by look(), with no LWLock
+ * held.
  *
  * The key is noted before the row is locked, so that the end of the transaction wakes
  * those that the row lock has kept waiting.  Then the row is locked as strongly as
@@ -369,6 +404,8 @@ change_row(DlockTry *try, DlockVerdict verdict)
 		return false;			/* needs another lock */
 	if (verdict.action == DLOCK_DO_MOVE)
 		return dlock_grant_move(try, verdict, change);
+	if (verdict.action == DLOCK_DO_HAND_OVER)
+		return dlock_grant_hand_over(try, verdict, now, change);
 	try->result->answer = verdict.answer;
 	if (verdict.action == DLOCK_DO_CLEAR || verdict.action == DLOCK_DO_REMOVE)
 		record_ended(try, verdict, now);
@@ -436,15 +473,34 @@ look(DlockTry *try)
 	try->looks++;
 	if (verdict.action == DLOCK_DO_NOTHING)
 		return verdict.answer != DLOCK_IS_BUSY || !has_ended(try);
-	if (verdict.action != DLOCK_DO_GRANT)
+	if (verdict.action != DLOCK_DO_GRANT && verdict.action != DLOCK_DO_HAND_OVER)
 		return change_row(try, verdict);
 
 	dlock_standby_require();
 	dlock_version_prepare(&try->store);
+	if (verdict.action == DLOCK_DO_HAND_OVER)
+		return change_row(try, verdict);
 	if (is_shared(try->request))
 		return dlock_grant_place(try, verdict);
 	return verdict.row == DLOCK_NO_ROW ?
 		dlock_grant_add_head(try, verdict) : dlock_grant_head(try, verdict);
+}
+
+/* How long the policies let a grant be held: what they say now counts. */
+static void
+set_max_hold(DlockTry *try)
+{
+	const DlockRequest *request = try->request;
+	int64		max_hold = 0;
+
+	if ((request->op == DLOCK_ACQUIRE && !request->terms.spent) ||
+		request->op == DLOCK_REFRESH || request->op == DLOCK_HANDOVER)
+		max_hold = dlock_policy_max_hold(&request->key, request->terms.role);
+	if (max_hold == 0)
+		return;
+	try->limited = *request;
+	try->limited.max_hold = max_hold;
+	try->request = &try->limited;
 }
 
 static void
@@ -463,9 +519,10 @@ begin_try(DlockTry *try, const DlockRequest *request, const DlockTurn *turn,
 	try->looks = 0;
 	try->wrote = DLOCK_WROTE_NOTHING;
 	dlock_table_open(&try->store, request->op != DLOCK_CHECK, false);
+	set_max_hold(try);
 
-	/* the table is locked before the check: see shard.c */
-	if (request->op == DLOCK_ACQUIRE)
+	/* what draws a version; the table is locked before the check: see shard.c */
+	if (request->op == DLOCK_ACQUIRE || request->op == DLOCK_HANDOVER)
 		dlock_shard_check(&try->store, &request->key);
 }
 
@@ -482,6 +539,8 @@ dlock_lock_try(const DlockRequest *request, const DlockTurn *turn,
 		CHECK_FOR_INTERRUPTS();
 	while (!look(&try));
 
+	if (request->terms.spent && result->answer == DLOCK_IS_BUSY)
+		result->free_at = dlock_wait_report_free_at(request, found, dlock_clock_now());
 	if (try.pin >= 0)
 		dlock_places_unpin(try.pin, try.has_place);
 	dlock_table_close(&try.store, try.wrote != DLOCK_WROTE_NOTHING);

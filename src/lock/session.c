@@ -31,6 +31,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "guc.h"
 #include "journal.h"
 #include "lock/lock.h"
 #include "lock/session.h"
@@ -183,8 +184,8 @@ dlock_session_release(Oid role, bool is_lost, bool wait)
 /*
  * As RemoveTempRelationsCallback() does for temporary tables.  A backend that
  * exits can be neither cancelled nor terminated, so it must not wait: not for a
- * lock on the table or its indexes, and not for a safe snapshot, which a
- * transaction that is SERIALIZABLE, READ ONLY and DEFERRABLE would do.  If it
+ * lock on the table or its indexes, not for a standby, and not for a safe snapshot,
+ * which a transaction that is SERIALIZABLE, READ ONLY and DEFERRABLE would do.  If it
  * gives up, the grants end with the process all the same.
  */
 static void
@@ -197,6 +198,7 @@ release_at_exit(int code, Datum arg)
 	DefaultXactIsoLevel = XACT_READ_COMMITTED;
 	DefaultXactReadOnly = false;
 	DefaultXactDeferrable = false;
+	dlock_durable_releases = false;
 	StartTransactionCommand();
 	if (dlock_table_lock_if_free())
 		(void) dlock_session_release(InvalidOid, true, false);

@@ -6,7 +6,8 @@
  *
  * A grant must be durable before the client hears of it.  A release may be lost:
  * WAL is sequential, so the flush of any later grant includes it, and if it is
- * lost, the lock only stays until its TTL ends.  A renewal may be lost, too,
+ * lost, the lock is only held again until its TTL ends.  A session that cannot have
+ * that sets dlock.durable_releases.  A renewal may be lost, too,
  * because after a crash a lease lasts one full TTL from the start.  There are
  * two exceptions.  A renewal with a longer TTL must be durable, so that the row
  * that survives has the longer TTL.  And if a synchronous standby is configured,
@@ -147,6 +148,15 @@ dlock_xact_cancel_change(int change)
 	dlock_journal_take_back(change);
 }
 
+/* Its commit gives the key to this owner, which may be waiting anywhere in the queue. */
+void
+dlock_xact_name_heir(int change, uint64 owner_name)
+{
+	DlockChange *this = dlock_journal_at(change);
+
+	this->heir = owner_name;
+}
+
 /* What the change was, and so what its commit means to waiters. */
 void
 dlock_xact_end_change(int change, bool wakes_turn, bool wakes_change,
@@ -246,18 +256,20 @@ restore_synchronous_commit(void)
 static void
 pre_commit(void)
 {
-	int			must_last = DLOCK_WROTE_GRANT;
+	int			grants = DLOCK_WROTE_GRANT;
+	int			must_last;
 
 	if (dlock_standby_defined())
-		must_last |= DLOCK_WROTE_RENEWAL;
+		grants |= DLOCK_WROTE_RENEWAL;
+	must_last = (dlock_durable_grants ? grants : 0) |
+		(dlock_durable_releases ? DLOCK_WROTE_RELEASE : 0);
 
 	if (xact.wrote & must_last)
 	{
-		if (dlock_durable_grants &&
-			synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
+		if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
 			raise_synchronous_commit();
 	}
-	else if (xact.wrote != DLOCK_WROTE_NOTHING &&
+	else if (!(xact.wrote & grants) && xact.wrote != DLOCK_WROTE_NOTHING &&
 			 !(xact.wrote & DLOCK_WROTE_OTHER) &&
 			 synchronous_commit > SYNCHRONOUS_COMMIT_OFF &&
 			 wrote_only_ours())

@@ -5,9 +5,10 @@
  *
  * Policies are rows of the table dlock.policies.  Each backend keeps them in an
  * array, which it reads when it needs them for the first time, and again when
- * the table has changed: a trigger of the table sends a relation-cache
- * invalidation, which takes effect in each backend as changes of catalogs do.  If
- * there is no policy, a request costs one test of a variable.
+ * the table has changed.  A trigger of the table sends a relation-cache
+ * invalidation, and makes the commit of the change increment a counter in shared
+ * memory: a transaction that has the table of locks open already would not see the
+ * invalidation.  If there is no policy, a request costs two tests.
  *
  * Of the policies that fit the key and the role, the one with the longest prefix
  * counts.  Among policies of the same prefix, that of the role itself comes
@@ -16,16 +17,21 @@
  * privileges.  Superusers are not exempt, but a superuser is not a member of all
  * roles here.
  *
- * A policy may limit how many locks a role has.  To know that, its rows must be
- * counted, which is too much work for each grant.  So the room that a count has
- * found is kept in shared memory, and each new grant takes one of it.  Rows that
- * end add nothing to it.  When nothing is left, the rows are counted again.
+ * A policy may limit how many keys a role keeps busy.  To know that, its rows must
+ * be counted, which is too much work for each grant.  So the room that a count has
+ * found is kept in shared memory.
  *
- * A grant writes its row first, and then takes one or counts.  So a count sees
- * the rows of all grants that came before it.  It may miss those that came while
- * it was under way; these have taken something or have begun to count
- * themselves, and are subtracted.  So the limit is not exceeded, however many
- * grants are made at the same time.
+ * The grants of a role are numbered, whatever policy judges them.  A grant writes
+ * its row first, and then draws its number.  So a count sees the rows of all lower
+ * numbers.  It may miss those of higher numbers, so all of these are subtracted: the
+ * room is kept as the highest number that needs no other count.  So the limit is
+ * not exceeded, however many grants are made at the same time, and however many
+ * rows with the prefix are judged by a longer one.  Rows that end add no room.
+ * Beyond that number, the rows are counted again.
+ *
+ * Where there is no policy, no grant draws a number.  So all room is forgotten when
+ * a change of the policies commits, and a grant is judged again if that happened
+ * before its row was written.
  *
  * An account is the hash of what is counted: database, prefix, role and limit.
  * It has one place, and if another account takes that, its room is forgotten.
@@ -43,6 +49,8 @@
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -53,8 +61,10 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "compat.h"
 #include "fence/statement_role.h"
+#include "journal.h"
 #include "policy/policy.h"
 #include "rows/row.h"
 #include "rows/scan.h"
@@ -71,11 +81,12 @@ enum
 	Anum_max_ttl,
 	Anum_max_priority,
 	Anum_max_locks,
-	Natts_policies = Anum_max_locks
+	Anum_max_hold,
+	Natts_policies = Anum_max_hold
 };
 
 static const Oid types[Natts_policies] = {
-	TEXTOID, REGROLEOID, BOOLOID, INTERVALOID, INT4OID, INT4OID
+	TEXTOID, REGROLEOID, BOOLOID, INTERVALOID, INT4OID, INT4OID, INTERVALOID
 };
 
 typedef struct Policy
@@ -84,9 +95,10 @@ typedef struct Policy
 	int			prefixlen;
 	Oid			role;			/* InvalidOid: everybody */
 	bool		allow;
-	int64		max_ttl;		/* us, or NO_LIMIT, as are the next two */
+	int64		max_ttl;		/* us, or NO_LIMIT, as are the next three */
 	int64		max_priority;
 	int64		max_locks;
+	int64		max_hold;		/* us */
 } Policy;
 
 /* The policies of this database, by prefix in the order of bytes. */
@@ -98,7 +110,26 @@ typedef struct Policies
 	bool		has_length[DLOCK_MAX_KEY + 1];	/* is there such a prefix? */
 } Policies;
 
-bool		dlock_policy_none = false;
+static bool none = false;		/* in this database, when they were read */
+
+#define ACCOUNTS	1024
+#define ROLES		1024
+
+/* What a count has found.  Protected by the lock. */
+typedef struct Account
+{
+	uint64		account;
+	uint64		until;			/* the last grant that it covers */
+} Account;
+
+typedef struct Quotas
+{
+	pg_atomic_uint64 changes;	/* of policies; changed under the lock */
+	pg_atomic_uint64 grants[ROLES]; /* by database and role; two may share one */
+	Account		accounts[ACCOUNTS];
+} Quotas;
+
+static Quotas *quotas = NULL;
 
 /*
  * NULL if they are not known.  If they have changed, they stay in memory until
@@ -106,6 +137,7 @@ bool		dlock_policy_none = false;
  */
 static Policies *policies = NULL;
 static bool changed = false;
+static uint64 known_changes = 0;	/* Quotas.changes before they were read */
 static Oid	table = InvalidOid;
 static MemoryContext context = NULL;
 
@@ -119,14 +151,39 @@ forget(Datum arg, Oid relid)
 	if (!OidIsValid(relid) || relid == table)
 	{
 		changed = true;
-		dlock_policy_none = false;
+		none = false;
 	}
+}
+
+/*
+ * Everything that has been counted was counted under other policies.  The change is
+ * visible by now, and the invalidation messages come after this.
+ */
+static void
+end_change(const void *what, bool committed)
+{
+	if (!committed)
+		return;
+	LWLockAcquire(dlock_lwlock_quota(), LW_EXCLUSIVE);
+	(void) pg_atomic_fetch_add_u64(&quotas->changes, 1);
+	memset(quotas->accounts, 0, sizeof(quotas->accounts));
+	LWLockRelease(dlock_lwlock_quota());
 }
 
 void
 dlock_policy_init(void)
 {
 	CacheRegisterRelcacheCallback(forget, (Datum) 0);
+	dlock_journal_register(DLOCK_NOTE_POLICY, end_change);
+}
+
+/* Called by the trigger: this transaction changes the table of policies. */
+void
+dlock_policy_changes(Relation rel)
+{
+	CacheInvalidateRelcache(rel);
+	if (quotas != NULL && !dlock_journal_has(DLOCK_NOTE_POLICY))
+		(void) dlock_journal_add(DLOCK_NOTE_POLICY, &rel->rd_id, sizeof(rel->rd_id));
 }
 
 /* The table, or InvalidOid: the script of an older version does not have it. */
@@ -161,6 +218,14 @@ check_table(Relation rel)
 				 errhint("Undo the change, or drop and create the extension again.")));
 }
 
+static int64
+span_us(Datum interval)
+{
+	const Interval *span = DatumGetIntervalP(interval);
+
+	return span->time + (span->day + span->month * INT64CONST(30)) * USECS_PER_DAY;
+}
+
 static bool
 add_policy(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 {
@@ -188,18 +253,16 @@ add_policy(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 	policy->prefixlen = strlen(policy->prefix);
 	policy->role = DatumGetObjectId(values[Anum_role - 1]);
 	policy->allow = DatumGetBool(values[Anum_allow - 1]);
-	policy->max_ttl = policy->max_priority = policy->max_locks = NO_LIMIT;
+	policy->max_ttl = policy->max_priority = NO_LIMIT;
+	policy->max_locks = policy->max_hold = NO_LIMIT;
 	if (!isnull[Anum_max_ttl - 1])
-	{
-		Interval   *span = DatumGetIntervalP(values[Anum_max_ttl - 1]);
-
-		policy->max_ttl = span->time +
-			(span->day + span->month * INT64CONST(30)) * USECS_PER_DAY;
-	}
+		policy->max_ttl = span_us(values[Anum_max_ttl - 1]);
 	if (!isnull[Anum_max_priority - 1])
 		policy->max_priority = DatumGetInt32(values[Anum_max_priority - 1]);
 	if (!isnull[Anum_max_locks - 1])
 		policy->max_locks = DatumGetInt32(values[Anum_max_locks - 1]);
+	if (!isnull[Anum_max_hold - 1])
+		policy->max_hold = span_us(values[Anum_max_hold - 1]);
 	if (policy->prefixlen <= DLOCK_MAX_KEY)
 		all->has_length[policy->prefixlen] = true;
 	MemoryContextSwitchTo(caller);
@@ -246,6 +309,7 @@ load(Oid relid)
 
 	/* what changes from here on is read next time */
 	changed = false;
+	known_changes = pg_atomic_read_u64(&quotas->changes);
 	table = relid;
 	store.heap = table_open(relid, AccessShareLock);
 	check_table(store.heap);
@@ -257,11 +321,25 @@ load(Oid relid)
 	policies = all;
 }
 
+/* Has no change committed since they were read? */
+static bool
+is_newest(void)
+{
+	return known_changes == pg_atomic_read_u64(&quotas->changes);
+}
+
+/* No policy, and no change: this is all that a request pays for policies. */
+static bool
+is_surely_none(void)
+{
+	return likely(none && is_newest());
+}
+
 /* Make sure that the policies are known.  False if there are none. */
 static bool
 have_policies(void)
 {
-	if (policies == NULL || changed)
+	if (policies == NULL || changed || !is_newest())
 	{
 		Oid			relid = locate();
 
@@ -269,7 +347,7 @@ have_policies(void)
 			return false;
 		load(relid);
 	}
-	dlock_policy_none = !changed && policies->n == 0;
+	none = !changed && policies->n == 0;
 	return policies->n > 0;
 }
 
@@ -320,6 +398,7 @@ join(Policy *sum, const Policy *policy)
 		sum->max_ttl = higher_limit(sum->max_ttl, policy->max_ttl);
 		sum->max_priority = higher_limit(sum->max_priority, policy->max_priority);
 		sum->max_locks = higher_limit(sum->max_locks, policy->max_locks);
+		sum->max_hold = higher_limit(sum->max_hold, policy->max_hold);
 	}
 }
 
@@ -362,17 +441,17 @@ choose(const Policy *first, Oid role, Policy *chosen)
 
 /* The policy that counts for this key and role; false if none fits. */
 static bool
-find_policy(const char *key, int keylen, Oid role, Policy *chosen)
+find_policy(const DlockKey *key, Oid role, Policy *chosen)
 {
 	if (!have_policies())
 		return false;
-	for (int len = Min(keylen, DLOCK_MAX_KEY); len >= 0; len--)
+	for (int len = Min(key->len, DLOCK_MAX_KEY); len >= 0; len--)
 	{
 		const Policy *first;
 
 		if (!policies->has_length[len])
 			continue;
-		first = find_prefix(key, len);
+		first = find_prefix(key->data, len);
 		if (first != NULL && choose(first, role, chosen))
 			return true;
 	}
@@ -388,55 +467,75 @@ interval_text(int64 us)
 	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
 }
 
+static void
+check_span(const Policy *policy, const DlockTerms *terms, int64 limit, int64 span,
+		   const char *name)
+{
+	if (limit != NO_LIMIT && span > limit)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("%s exceeds the policy for prefix \"%s\"", name, policy->prefix),
+				 errdetail("The limit of role \"%s\" is %s.",
+						   dlock_statement_role_name(terms->role),
+						   interval_text(limit)),
+				 span == terms->ttl && !terms->spent ?
+				 errhint("Use a shorter TTL and renew it with dlock_refresh.") : 0));
+}
+
+/*
+ * Raise an error unless the role of these terms may have this key on them.  Every
+ * entrance to a grant or to longer terms calls this.  Each of the three spans keeps
+ * the key busy for as long as it lasts, whatever becomes of the grant.
+ */
 void
-dlock_policy_judge_request(const char *key, int keylen, Oid role, int64 ttl,
-						   int32 priority)
+dlock_policy_check_request(const DlockKey *key, const DlockTerms *terms)
 {
 	Policy		policy;
 
-	if (!find_policy(key, keylen, role, &policy))
+	if (is_surely_none() || !find_policy(key, terms->role, &policy))
 		return;
 	if (!policy.allow)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for lock \"%s\"", pnstrdup(key, keylen)),
+				 errmsg("permission denied for lock \"%s\"", pnstrdup(key->data, key->len)),
 				 errdetail("The policy for prefix \"%s\" does not allow role \"%s\" to acquire it.",
-						   policy.prefix, dlock_statement_role_name(role))));
-	if (policy.max_ttl != NO_LIMIT && ttl > policy.max_ttl)
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("ttl exceeds the policy for prefix \"%s\"", policy.prefix),
-				 errdetail("The limit of role \"%s\" is %s.",
-						   dlock_statement_role_name(role), interval_text(policy.max_ttl)),
-				 errhint("Use a shorter TTL and renew it with dlock_refresh.")));
-	if (policy.max_priority != NO_LIMIT && priority > policy.max_priority)
+						   policy.prefix, dlock_statement_role_name(terms->role))));
+	check_span(&policy, terms, policy.max_ttl, terms->ttl, terms->spent ? "per" : "ttl");
+	check_span(&policy, terms, policy.max_ttl, terms->at_least, "at_least");
+	check_span(&policy, terms, policy.max_ttl, terms->delay, "delay");
+	if (!terms->spent)
+		check_span(&policy, terms, policy.max_hold, terms->ttl, "ttl");
+	if (policy.max_priority != NO_LIMIT && terms->priority > policy.max_priority)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("priority exceeds the policy for prefix \"%s\"", policy.prefix),
 				 errdetail("The limit of role \"%s\" is %lld.",
-						   dlock_statement_role_name(role), (long long) policy.max_priority)));
+						   dlock_statement_role_name(terms->role),
+						   (long long) policy.max_priority)));
+}
+
+/*
+ * How long this role may hold this key altogether, however often it renews the grant;
+ * 0: without limit.  No TTL is longer, so the first one is never cut short.
+ */
+int64
+dlock_policy_max_hold(const DlockKey *key, Oid role)
+{
+	Policy		policy;
+
+	if (is_surely_none() || !find_policy(key, role, &policy) || policy.max_hold == NO_LIMIT)
+		return 0;
+	return policy.max_hold;
 }
 
 /*
  * The room under policies
  */
 
-#define ACCOUNTS	1024
-
-/* protected by the lock */
-typedef struct Account
-{
-	uint64		account;
-	int64		room;
-	uint64		events;			/* takes and begun counts */
-} Account;
-
-static Account *accounts = NULL;
-
 Size
 dlock_policy_shmem_size(void)
 {
-	return mul_size(ACCOUNTS, sizeof(Account));
+	return sizeof(Quotas);
 }
 
 void
@@ -444,71 +543,51 @@ dlock_policy_shmem_init(void)
 {
 	bool		found;
 
-	accounts = ShmemInitStruct("dlock quotas", dlock_policy_shmem_size(), &found);
-	if (!found)
-		memset(accounts, 0, dlock_policy_shmem_size());
+	quotas = ShmemInitStruct("dlock quotas", sizeof(Quotas), &found);
+	if (found)
+		return;
+	memset(quotas, 0, sizeof(Quotas));
+	pg_atomic_init_u64(&quotas->changes, 0);
+	for (int i = 0; i < ROLES; i++)
+		pg_atomic_init_u64(&quotas->grants[i], 0);
 }
 
-/* One count of rows, from its beginning to its end. */
-typedef struct Count
+/* Draw the number of a grant whose row is written. */
+static uint64
+draw_number(Oid role)
 {
-	uint64		account;
-	uint64		began;
-} Count;
+	uint64		hash = hash_combine64(MyDatabaseId, role);
 
-/* Its place, emptied if another account had it. */
-static Account *
-place_of(uint64 account)
+	return pg_atomic_add_fetch_u64(&quotas->grants[hash % ROLES], 1);
+}
+
+static bool
+has_room(uint64 account, uint64 number)
 {
-	Account    *place = &accounts[account % ACCOUNTS];
+	const Account *place = &quotas->accounts[account % ACCOUNTS];
+	bool		result;
 
-	if (place->account != account)
+	LWLockAcquire(dlock_lwlock_quota(), LW_SHARED);
+	result = place->account == account && number <= place->until;
+	LWLockRelease(dlock_lwlock_quota());
+	return result;
+}
+
+/*
+ * The grant of this number has counted, and found room for so many more.  That is
+ * worth nothing if the policies have changed since it read them.
+ */
+static void
+keep_room(uint64 account, uint64 number, int64 room)
+{
+	Account    *place = &quotas->accounts[account % ACCOUNTS];
+
+	LWLockAcquire(dlock_lwlock_quota(), LW_EXCLUSIVE);
+	if (is_newest())
 	{
 		place->account = account;
-		place->room = 0;
-		place->events++;
+		place->until = number + room;
 	}
-	return place;
-}
-
-/* Take one; false if nothing is left, and the caller has to count. */
-static bool
-take_one(uint64 account)
-{
-	Account    *place;
-	bool		taken;
-
-	LWLockAcquire(dlock_lwlock_quota(), LW_EXCLUSIVE);
-	place = place_of(account);
-	taken = place->room > 0;
-	if (taken)
-	{
-		place->room--;
-		place->events++;
-	}
-	LWLockRelease(dlock_lwlock_quota());
-	return taken;
-}
-
-static void
-begin_count(Count *count, uint64 account)
-{
-	LWLockAcquire(dlock_lwlock_quota(), LW_EXCLUSIVE);
-	count->account = account;
-	count->began = ++place_of(account)->events;
-	LWLockRelease(dlock_lwlock_quota());
-}
-
-/* This much room was left, the row of this grant already subtracted. */
-static void
-end_count(const Count *count, int64 room)
-{
-	Account    *place;
-
-	LWLockAcquire(dlock_lwlock_quota(), LW_EXCLUSIVE);
-	place = &accounts[count->account % ACCOUNTS];
-	if (place->account == count->account)
-		place->room = Max(room - (int64) (place->events - count->began), 0);
 	LWLockRelease(dlock_lwlock_quota());
 }
 
@@ -519,6 +598,7 @@ end_count(const Count *count, int64 room)
 typedef struct Tally
 {
 	Oid			role;
+	int64		now;
 	int64		limit;
 	int64		n;
 	char		last[DLOCK_MAX_KEY];	/* the place that was counted last */
@@ -526,6 +606,19 @@ typedef struct Tally
 	int64		last_slot;
 	MemoryContext per_row;
 } Tally;
+
+/*
+ * Does this row keep its key busy?  A grant does, also when it has expired, and what
+ * it leaves behind to cool.  So does a row that an open transaction has released.
+ */
+static bool
+is_busy(HeapTuple tuple, const DlockState *state, int64 now)
+{
+	TransactionId xmin = HeapTupleHeaderGetXmin(tuple->t_data);
+
+	return state->held || dlock_rules_phase(state, now) == DLOCK_PHASE_COOLING ||
+		TransactionIdIsCurrentTransactionId(xmin) || TransactionIdIsInProgress(xmin);
+}
 
 /* A row that a transaction is changing comes twice, one after the other. */
 static bool
@@ -538,8 +631,8 @@ tally_row(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 
 	MemoryContextReset(tally->per_row);
 	dlock_row_key(tuple, &key);
-	dlock_row_state(tuple, &state, true, NULL);
-	if (state.held && state.terms.role == tally->role &&
+	dlock_row_state(tuple, &state, false, NULL);
+	if (state.terms.role == tally->role && is_busy(tuple, &state, tally->now) &&
 		(tally->n == 0 || state.slot != tally->last_slot ||
 		 dlock_key_compare(key.data, key.len, tally->last, tally->lastlen) != 0))
 	{
@@ -552,7 +645,7 @@ tally_row(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 	return tally->n <= tally->limit;
 }
 
-/* How many grants the role has, expired ones included. */
+/* How many rows of the role keep keys busy; if more than the limit, one more. */
 static int64
 count_rows(const Policy *policy, Oid role)
 {
@@ -562,6 +655,7 @@ count_rows(const Policy *policy, Oid role)
 	int64		n;
 
 	tally->role = role;
+	tally->now = dlock_clock_now();
 	tally->limit = policy->max_locks;
 	tally->per_row = AllocSetContextCreate(CurrentMemoryContext, "dlock row",
 										   ALLOCSET_SMALL_SIZES);
@@ -577,32 +671,35 @@ count_rows(const Policy *policy, Oid role)
 static uint64
 account_of(const Policy *policy, Oid role)
 {
-	uint64		hash = hash_bytes_extended((const unsigned char *) policy->prefix,
-										   policy->prefixlen, MyDatabaseId);
+	uint64		hash = dlock_key_hash_text(policy->prefix, policy->prefixlen, MyDatabaseId);
 
 	hash = hash_combine64(hash, hash_bytes_uint32_extended(role, 0));
 	return hash_combine64(hash, (uint64) policy->max_locks);
 }
 
-/* The grant is written, so the row counts. */
+/*
+ * Raise an error if this role has too many locks now.  Called when a new grant is
+ * written, so its row counts.
+ */
 void
-dlock_policy_judge_grant(const char *key, int keylen, Oid role)
+dlock_policy_check_grant(const DlockKey *key, Oid role)
 {
-	Count		count;
 	Policy		policy;
+	uint64		number;
 	int64		n;
 
-	if (!find_policy(key, keylen, role, &policy) || policy.max_locks == NO_LIMIT)
+	if (is_surely_none() || !have_policies())
 		return;
-	if (take_one(account_of(&policy, role)))
+	number = draw_number(role);
+	if (!find_policy(key, role, &policy) || policy.max_locks == NO_LIMIT ||
+		has_room(account_of(&policy, role), number))
 		return;
-	begin_count(&count, account_of(&policy, role));
 	n = count_rows(&policy, role);
 	if (n > policy.max_locks)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("too many locks with prefix \"%s\"", policy.prefix),
-				 errdetail("The limit of role \"%s\" is %lld; locks that have expired count until their rows are removed.",
+				 errdetail("The limit of role \"%s\" is %lld; locks that have expired count until their rows are removed, and those that cool until they have.",
 						   dlock_statement_role_name(role), (long long) policy.max_locks)));
-	end_count(&count, policy.max_locks - n);
+	keep_room(account_of(&policy, role), number, policy.max_locks - n);
 }

@@ -8,40 +8,18 @@
 #ifndef DLOCK_POLICY_POLICY_H
 #define DLOCK_POLICY_POLICY_H
 
-/* of a refresh, which has no priority */
-#define DLOCK_NO_PRIORITY	(-1)
+#include "utils/relcache.h"
 
-/* Are there none in this database, as far as is known? */
-extern bool dlock_policy_none;
+#include "rules/lock_rules.h"
 
 extern Size dlock_policy_shmem_size(void);
 extern void dlock_policy_shmem_init(void);
 
 extern void dlock_policy_init(void);
 extern Oid	dlock_policy_table(void);
-extern void dlock_policy_judge_request(const char *key, int keylen, Oid role,
-									   int64 ttl, int32 priority);
-extern void dlock_policy_judge_grant(const char *key, int keylen, Oid role);
-
-/*
- * Raise an error unless this role may have this key, for so long, and with this
- * priority.  Every entrance to a grant calls this, and the next one when a new
- * grant is written.
- */
-static inline void
-dlock_policy_check_request(const char *key, int keylen, Oid role, int64 ttl,
-						   int32 priority)
-{
-	if (unlikely(!dlock_policy_none))
-		dlock_policy_judge_request(key, keylen, role, ttl, priority);
-}
-
-/* Raise an error if this role has too many locks now. */
-static inline void
-dlock_policy_check_grant(const char *key, int keylen, Oid role)
-{
-	if (unlikely(!dlock_policy_none))
-		dlock_policy_judge_grant(key, keylen, role);
-}
+extern void dlock_policy_changes(Relation rel);
+extern void dlock_policy_check_request(const DlockKey *key, const DlockTerms *terms);
+extern void dlock_policy_check_grant(const DlockKey *key, Oid role);
+extern int64 dlock_policy_max_hold(const DlockKey *key, Oid role);
 
 #endif							/* DLOCK_POLICY_POLICY_H */

@@ -14,7 +14,6 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/inval.h"
 #include "utils/rel.h"
 
 #include "functions/arguments.h"
@@ -73,13 +72,24 @@ prevent_negative(FunctionCallInfo fcinfo, int argno, const char *name)
 				 errmsg("%s must not be negative", name)));
 }
 
+/* NULL, or a span of time that is not zero. */
+static void
+require_span(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	if (!PG_ARGISNULL(argno) && dlock_arguments_span(fcinfo, argno, name) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be greater than zero", name)));
+}
+
 /* Add a policy, or replace the one of that prefix and role. */
 Datum
 dlock_policy(PG_FUNCTION_ARGS)
 {
-	Oid			types[6] = {TEXTOID, REGROLEOID, BOOLOID, INTERVALOID, INT4OID, INT4OID};
-	Datum		values[6];
-	char		nulls[] = "      ";
+	Oid			types[] = {TEXTOID, REGROLEOID, BOOLOID, INTERVALOID, INT4OID, INT4OID,
+	INTERVALOID};
+	Datum		values[lengthof(types)];
+	char		nulls[] = "       ";
 
 	dlock_arguments_prevent_read_only("dlock_policy()");
 	get_name(fcinfo, values);
@@ -87,23 +97,22 @@ dlock_policy(PG_FUNCTION_ARGS)
 		(void) GetUserNameFromId(DatumGetObjectId(values[1]), false);
 	if (PG_ARGISNULL(2))
 		dlock_arguments_null("allow");
-	if (!PG_ARGISNULL(3) && dlock_arguments_span(fcinfo, 3, "max_ttl") == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_ttl must be greater than zero")));
+	require_span(fcinfo, 3, "max_ttl");
 	prevent_negative(fcinfo, 4, "max_priority");
 	prevent_negative(fcinfo, 5, "max_locks");
+	require_span(fcinfo, 6, "max_hold");
 	for (int i = 2; i < lengthof(types); i++)
 	{
 		nulls[i] = PG_ARGISNULL(i) ? 'n' : ' ';
 		values[i] = PG_GETARG_DATUM(i);
 	}
 	(void) run_as_owner("INSERT INTO dlock.policies"
-						" (prefix, role, allow, max_ttl, max_priority, max_locks)"
-						" VALUES ($1, $2, $3, $4, $5, $6)"
+						" (prefix, role, allow, max_ttl, max_priority, max_locks, max_hold)"
+						" VALUES ($1, $2, $3, $4, $5, $6, $7)"
 						" ON CONFLICT ON CONSTRAINT policies_pkey DO UPDATE"
 						" SET allow = excluded.allow, max_ttl = excluded.max_ttl,"
-						" max_priority = excluded.max_priority, max_locks = excluded.max_locks",
+						" max_priority = excluded.max_priority, max_locks = excluded.max_locks,"
+						" max_hold = excluded.max_hold",
 						lengthof(types), types, values, nulls);
 	PG_RETURN_VOID();
 }
@@ -133,6 +142,6 @@ dlock_policies_changed(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"dlock.policies_changed\" must be called as a trigger")));
-	CacheInvalidateRelcache(data->tg_relation);
+	dlock_policy_changes(data->tg_relation);
 	return PointerGetDatum(NULL);
 }

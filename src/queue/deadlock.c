@@ -47,7 +47,6 @@
 
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
-#include "common/pg_prng.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
@@ -164,19 +163,10 @@ make_table(const char *name, Size entrysize, HashValueFunc hash, HashCompareFunc
 					   (hash != NULL ? HASH_FUNCTION | HASH_COMPARE : HASH_BLOBS));
 }
 
-/*
- * Keys with the same hash must not make this table slow, so it does not use the
- * hash that the queue uses, and its own one differs from check to check.
- */
-static uint64 seed;
-
 static uint32
 hash_key(const void *key, Size keysize)
 {
-	const DlockQueueEntry *entry = *(const DlockQueueEntry *const *) key;
-
-	return (uint32) hash_bytes_extended((const unsigned char *) entry->key,
-										entry->keylen, seed);
+	return (uint32) (*(const DlockQueueEntry *const *) key)->hash;
 }
 
 static int
@@ -221,7 +211,6 @@ static void
 begin_graph(Graph *graph, int64 believe_since)
 {
 	memset(graph, 0, sizeof(*graph));
-	seed = pg_prng_uint64(&pg_global_prng_state);
 	graph->believe_since = believe_since;
 	graph->by_id = make_table("dlock processes", sizeof(Process), NULL, NULL);
 	graph->by_owner = make_table("dlock owners", sizeof(Group), NULL, NULL);

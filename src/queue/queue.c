@@ -169,8 +169,7 @@ dlock_queue_owner_name(Oid role, const char *owner)
 {
 	if (owner == NULL)
 		return 0;
-	return DLOCK_OWNER_BIT |
-		hash_bytes_extended((const unsigned char *) owner, strlen(owner), role);
+	return DLOCK_OWNER_BIT | dlock_key_hash_text(owner, strlen(owner), role);
 }
 
 /* Do they wait for the same key? */
@@ -325,8 +324,9 @@ next_with_hash(DlockQueueEntry *entry)
  * changed the key (xact.c), so it must not fail.
  *
  * A watcher is woken if the version has changed.  Of those that wait for their
- * turn, only the first one is woken, if the key may be free.  Either is also woken
- * if the grant ends before they would look again by themselves.
+ * turn, only the first one is woken, if the key may be free, and the owner that the
+ * key was handed over to.  Either is also woken if the grant ends before they would
+ * look again by themselves.
  *
  * What all the others have published may be wrong from now on, which deadlock.c has to
  * know.  Thousands may stand in line, so the change is noted in the first one only.  It
@@ -361,7 +361,9 @@ dlock_queue_changed(const DlockChange *change)
 		if ((entry == first || !dlock_queue_same_key(first, entry)) &&
 			(change->wakes_turn || change->expires < entry->report.wake_at))
 			dlock_queue_wake(entry);
-		if (!list->is_mixed)
+		else if (change->heir != 0 && entry->owner_name == change->heir)
+			dlock_queue_wake(entry);
+		if (!list->is_mixed && change->heir == 0)
 			break;
 	}
 	LWLockRelease(lock_of(change->hash));

@@ -120,6 +120,8 @@ typedef struct DlockChange
 	bool		wakes_turn;		/* it may be free now */
 	bool		wakes_change;	/* it has another version now */
 	int64		expires;		/* if it is held: until when */
+	uint64		heir;			/* the owner that it was handed over to, as a
+								 * DlockBlocker, or 0 */
 } DlockChange;
 
 /* An entry, as the log names it. */

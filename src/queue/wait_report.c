@@ -74,9 +74,9 @@ dlock_wait_report_user_of_row(HeapTuple tuple)
  * What keeps a request waiting, for the deadlock check: the process that is
  * using a row or whose session the grant ends with, or else the owner of the
  * lease.  A row that a granter has written itself belongs to the owner for whom it
- * has granted it.  A request that wants a grant anew knows nobody for the lease of its
- * own owner: those that use this name are not one holder, so it would seem to wait for
- * itself.
+ * has granted it.  One of our own that cools is nobody's: it ends by time.  A request
+ * that wants a grant anew knows nobody for the lease of its own owner: those that use
+ * this name are not one holder, so it would seem to wait for itself.
  */
 static void
 find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
@@ -94,7 +94,8 @@ find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
 		if (!dlock_rules_blocks(state, request, now) ||
 			report->nblockers_all++ >= DLOCK_MAX_BLOCKERS)
 			continue;
-		if (!request->by_granter && TransactionIdIsCurrentTransactionId(row->writer))
+		if (state->held && !request->by_granter &&
+			TransactionIdIsCurrentTransactionId(row->writer))
 			pid = MyProcPid;
 		else if (TransactionIdIsValid(row->pending))
 			pid = dlock_wait_report_user_of_xid(row->pending);
@@ -110,8 +111,9 @@ find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
  * A waiter that does not have the turn looks again after this long.  The one
  * before it wakes it when it leaves, so it need not look at all, but it has to
  * publish a time: a commit whose lease ends no sooner than that need not wake it.
+ * The deadlock check wakes it more often (MAX_PAUSE_US), so this does not add to that.
  */
-#define BEHIND_LOOK_US	INT64CONST(10000000)
+#define BEHIND_LOOK_US	INT64CONST(15000000)
 
 static int
 compare_times(const void *a, const void *b)
@@ -122,9 +124,12 @@ compare_times(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* When enough of the grants that block us have expired, if none of them is renewed. */
-static int64
-free_at(const DlockRequest *request, const DlockRows *found, int64 now)
+/*
+ * When enough of the grants that block us have expired, if none of them is renewed;
+ * DLOCK_NEVER, if that depends on open transactions.  lock.c calls this, too.
+ */
+int64
+dlock_wait_report_free_at(const DlockRequest *request, const DlockRows *found, int64 now)
 {
 	int			must_end = dlock_rules_must_end(found->states, found->n, request, now);
 	int64	   *ends = palloc(found->n * sizeof(int64) + 1);
@@ -159,7 +164,7 @@ look_again_at(const DlockRequest *request, const DlockTurn *turn,
 	if (turn->behind && result->answer != DLOCK_IS_ASKED)
 		return looked_at + BEHIND_LOOK_US;
 
-	until = free_at(request, found, looked_at);
+	until = dlock_wait_report_free_at(request, found, looked_at);
 	if (result->answer == DLOCK_IS_ASKED)
 		for (int i = 0; i < found->n; i++)
 		{

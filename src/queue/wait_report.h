@@ -16,6 +16,8 @@
 
 extern int	dlock_wait_report_user_of_xid(TransactionId xid);
 extern int	dlock_wait_report_user_of_row(HeapTuple tuple);
+extern int64 dlock_wait_report_free_at(const DlockRequest *request,
+									   const DlockRows *found, int64 now);
 extern bool dlock_wait_report_is_settled(const DlockRows *found);
 extern void dlock_wait_report_make(const DlockRequest *request, DlockTurn *turn,
 								   const DlockRows *found, const DlockResult *result,

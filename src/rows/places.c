@@ -61,6 +61,8 @@
 
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
+#include "common/cryptohash.h"
+#include "common/sha2.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/shmem.h"
@@ -116,6 +118,40 @@ dlock_places_shmem_init(void)
 		pg_atomic_init_u64(&shared->counters[i].places, 0);
 		pg_atomic_init_u64(&shared->counters[i].rows, 0);
 	}
+}
+
+/*
+ * The slot of an owner's place.  It is stored in the table, and has to be the same
+ * after a restart and on every standby, so it follows from role and owner alone.
+ * Two owners with the same slot would stand in each other's way.  With 62 bits
+ * that does not happen by chance, and with these nobody can bring it about.
+ *
+ * This takes longer than the other hashes, so the last one is remembered: a client
+ * names its owner several times, and in dlock_acquire_all() for many keys.
+ */
+int64
+dlock_places_owner_slot(Oid role, const char *owner)
+{
+	static Oid	last_role = InvalidOid;
+	static char last_owner[DLOCK_MAX_OWNER + 1];
+	static int64 last_slot;
+	uint64		words[PG_SHA256_DIGEST_LENGTH / sizeof(uint64)];
+	pg_cryptohash_ctx *hash;
+
+	if (role == last_role && strcmp(owner, last_owner) == 0)
+		return last_slot;
+	hash = pg_cryptohash_create(PG_SHA256);
+	if (hash == NULL || pg_cryptohash_init(hash) < 0 ||
+		pg_cryptohash_update(hash, (const uint8 *) &role, sizeof(role)) < 0 ||
+		pg_cryptohash_update(hash, (const uint8 *) owner, strlen(owner)) < 0 ||
+		pg_cryptohash_final(hash, (uint8 *) words, sizeof(words)) < 0)
+		elog(ERROR, "could not compute %s hash: %s", "SHA256", pg_cryptohash_error(hash));
+	pg_cryptohash_free(hash);
+
+	last_role = role;
+	strlcpy(last_owner, owner, sizeof(last_owner));
+	last_slot = DLOCK_OWNED_SLOTS + (int64) (words[0] >> 2);
+	return last_slot;
 }
 
 static pg_atomic_uint32 *

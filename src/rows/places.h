@@ -32,6 +32,7 @@ typedef enum DlockPlacesKnown
 extern Size dlock_places_shmem_size(void);
 extern void dlock_places_shmem_init(void);
 
+extern int64 dlock_places_owner_slot(Oid role, const char *owner);
 extern void dlock_places_init(void);
 extern void dlock_places_mark(const DlockKey *key);
 extern void dlock_places_unmark(uint64 hash);

@@ -347,6 +347,7 @@ read_terms(const FormDlock *form, DlockTerms *terms)
 	terms->delay = form->delay * INT64CONST(1000);
 	terms->priority = form->priority;
 	terms->lazy = form->lazy;
+	terms->spent = false;
 }
 
 /*
@@ -424,8 +425,7 @@ dlock_row_value_hash(Relation heap, HeapTuple tuple)
 	if (isnull)
 		return 0;
 	unpacked = DatumGetTextPP(value);
-	return hash_bytes_extended((unsigned char *) VARDATA_ANY(unpacked),
-							   VARSIZE_ANY_EXHDR(unpacked), 0);
+	return dlock_key_hash_text(VARDATA_ANY(unpacked), VARSIZE_ANY_EXHDR(unpacked), 0);
 }
 
 int64
@@ -445,6 +445,16 @@ int64
 dlock_row_acquired_at(HeapTuple tuple)
 {
 	return dlock_clock_effective(FORM(tuple)->run, FORM(tuple)->acquired_at, 0);
+}
+
+/* Has the last renewal got less than its TTL, because of a policy? */
+bool
+dlock_row_is_cut_short(HeapTuple tuple)
+{
+	FormDlock  *form = FORM(tuple);
+
+	return form->held && form->run == dlock_clock_run() &&
+		form->expires_at < form->refreshed_at + form->ttl;
 }
 
 /*
@@ -554,7 +564,7 @@ dlock_row_form(Relation heap, const DlockKey *key, int64 slot,
 	form.priority = grant->terms.priority;
 	form.slots = grant->terms.capacity;
 	form.lazy = grant->terms.lazy;
-	form.held = true;
+	form.held = !grant->terms.spent;
 	form.version = grant->version;
 	form.acquired_at = grant->acquired_at;
 	form.refreshed_at = grant->refreshed_at;
@@ -602,25 +612,22 @@ dlock_row_form_freed(Relation heap, const DlockKey *key, HeapTuple tuple,
 	return dlock_row_form_free(heap, key, form->slot, &was, now, cools_until);
 }
 
-/*
- * The same grant for another TTL, and with another value if one is given.  If
- * busy_until is not 0, the key stays busy until then, at the least.
- */
+/* The same grant for another TTL, and with another value if one is given. */
 HeapTuple
 dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
-					   const char *value, int64 ttl, int64 busy_until, int64 now)
+					   const DlockRenewal *renewal)
 {
 	HeapTuple	renewed;
 	FormDlock  *form;
 
-	if (value == NULL)
+	if (renewal->value == NULL)
 		renewed = heap_copytuple(tuple);
 	else
 	{
 		DlockGrant	grant;
 
 		dlock_row_grant(heap, tuple, &grant);
-		grant.terms.value = value;
+		grant.terms.value = renewal->value;
 		renewed = dlock_row_form(heap, key, FORM(tuple)->slot, &grant);
 		FORM(renewed)->run = FORM(tuple)->run;
 	}
@@ -636,11 +643,13 @@ dlock_row_form_renewed(Relation heap, const DlockKey *key, HeapTuple tuple,
 		form->at_least = read_at_least(FORM(tuple));
 		form->acquired_at = dlock_row_acquired_at(tuple);
 	}
-	if (busy_until != 0)
-		form->at_least = busy_until - form->acquired_at;
-	form->ttl = ttl;
-	form->refreshed_at = now;
-	form->expires_at = now + ttl;
+	if (renewal->begins)
+		form->acquired_at = renewal->from;
+	if (renewal->busy_until != 0)
+		form->at_least = renewal->busy_until - form->acquired_at;
+	form->ttl = renewal->ttl;
+	form->refreshed_at = renewal->from;
+	form->expires_at = renewal->expires_at;
 	form->run = dlock_clock_run();
 	return renewed;
 }
@@ -655,5 +664,6 @@ dlock_row_stamp(HeapTuple tuple, int64 slot, const DlockGrant *grant)
 	form->version = grant->version;
 	form->acquired_at = grant->acquired_at;
 	form->refreshed_at = grant->refreshed_at;
-	form->expires_at = form->held ? grant->expires_at : grant->refreshed_at;
+	form->expires_at = form->held || grant->terms.spent ?
+		grant->expires_at : grant->refreshed_at;
 }

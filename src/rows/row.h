@@ -32,6 +32,17 @@ typedef struct DlockGrant
 	int64		expires_at;
 } DlockGrant;
 
+/* What a refresh changes. */
+typedef struct DlockRenewal
+{
+	const char *value;			/* NULL: nothing */
+	int64		ttl;
+	int64		from;			/* lease time, as are the next two */
+	int64		expires_at;
+	int64		busy_until;		/* at the least; 0: as it was */
+	bool		begins;			/* the grant itself counts from then */
+} DlockRenewal;
+
 extern void dlock_row_check_table(Relation heap, Oid index);
 
 /* reading */
@@ -50,6 +61,7 @@ extern uint64 dlock_row_value_hash(Relation heap, HeapTuple tuple);
 extern int64 dlock_row_version(HeapTuple tuple);
 extern int64 dlock_row_ttl(HeapTuple tuple);
 extern int64 dlock_row_acquired_at(HeapTuple tuple);
+extern bool dlock_row_is_cut_short(HeapTuple tuple);
 
 /* forming */
 extern HeapTuple dlock_row_form(Relation heap, const DlockKey *key, int64 slot,
@@ -61,8 +73,8 @@ extern HeapTuple dlock_row_form_freed(Relation heap, const DlockKey *key,
 									  HeapTuple tuple, int64 now,
 									  int64 cools_until);
 extern HeapTuple dlock_row_form_renewed(Relation heap, const DlockKey *key,
-										HeapTuple tuple, const char *value,
-										int64 ttl, int64 busy_until, int64 now);
+										HeapTuple tuple,
+										const DlockRenewal *renewal);
 extern void dlock_row_stamp(HeapTuple tuple, int64 slot, const DlockGrant *grant);
 
 #endif							/* DLOCK_ROWS_ROW_H */

@@ -381,17 +381,13 @@ dlock_write_grant(const DlockTable *store, const DlockKey *key, int64 slot,
 	replace(store, key, row, dlock_row_form(store->heap, key, slot, grant));
 }
 
-/*
- * The same grant for another TTL, and with another value if one is given.  If
- * busy_until is not 0, the key stays busy until then, at the least.
- */
+/* The same grant for another TTL, and with another value if one is given. */
 void
 dlock_write_renewal(const DlockTable *store, const DlockKey *key, DlockRow *row,
-					const char *value, int64 ttl, int64 busy_until, int64 now)
+					const DlockRenewal *renewal)
 {
 	replace(store, key, row,
-			dlock_row_form_renewed(store->heap, key, row->tuple, value, ttl,
-								   busy_until, now));
+			dlock_row_form_renewed(store->heap, key, row->tuple, renewal));
 }
 
 /* The row stays, so that the next grant of this key adds no index entry. */

@@ -44,8 +44,7 @@ extern void dlock_write_end_insert(DlockInsertion *insertion,
 extern void dlock_write_grant(const DlockTable *store, const DlockKey *key,
 							  int64 slot, DlockRow *row, const DlockGrant *grant);
 extern void dlock_write_renewal(const DlockTable *store, const DlockKey *key,
-								DlockRow *row, const char *value, int64 ttl,
-								int64 busy_until, int64 now);
+								DlockRow *row, const DlockRenewal *renewal);
 extern void dlock_write_free(const DlockTable *store, const DlockKey *key,
 							 DlockRow *row, int64 now, int64 cools_until);
 extern void dlock_write_remove(const DlockTable *store, const DlockKey *key,

@@ -33,15 +33,30 @@
 #define DLOCK_ALL_PLACES	INT64CONST(-2)
 #define DLOCK_NO_SLOT		INT64CONST(-3)
 
-/* the slots of places that have an owner begin here, far above all versions */
+/* the slots of places that have an owner begin here, far above all versions; places.c */
 #define DLOCK_OWNED_SLOTS	(INT64CONST(1) << 62)
 
 typedef struct DlockKey
 {
 	const char *data;
 	int			len;
-	uint64		hash;			/* of key and database */
+	uint64		hash;			/* of key and database, in this run of the
+								 * server */
 } DlockKey;
+
+/*
+ * Random, and new whenever shared memory is (shmem.c).  Hashes that a client could
+ * compute would let it choose thousands of keys with one hash, or an owner that is
+ * taken for another role's.  So no hash of a key or an owner is stored on disk.
+ */
+extern uint64 dlock_key_seed;
+
+/* The hash of a text, "of" a database or a role. */
+static inline uint64
+dlock_key_hash_text(const char *data, int len, Oid of)
+{
+	return hash_bytes_extended((const unsigned char *) data, len, dlock_key_seed + of);
+}
 
 /* A key of the current database. */
 static inline void
@@ -49,21 +64,7 @@ dlock_key_set(DlockKey *key, const char *data, int len)
 {
 	key->data = data;
 	key->len = len;
-	key->hash = hash_bytes_extended((const unsigned char *) data, len,
-									MyDatabaseId);
-}
-
-/*
- * The slot of an owner's place.  Two owners whose hashes are the same would stand
- * in each other's way; with 62 bits that does not happen by chance.
- */
-static inline int64
-dlock_key_owner_slot(Oid role, const char *owner)
-{
-	uint64		hash = hash_bytes_extended((const unsigned char *) owner,
-										   strlen(owner), role);
-
-	return DLOCK_OWNED_SLOTS + (int64) (hash >> 2);
+	key->hash = dlock_key_hash_text(data, len, MyDatabaseId);
 }
 
 /* The order of keys in the index: that of their bytes. */

@@ -114,6 +114,16 @@ dlock_rules_yield_by(const DlockState *row, const DlockAsking *asking, int64 unt
 }
 
 /*
+ * Has the grant been held for as long as the policies allow?  Then it is not renewed.
+ * Its expiry is no later, unless it is older than the policy, or lapsed.
+ */
+static bool
+is_held_out(const DlockState *row, const DlockRequest *request, int64 now)
+{
+	return request->max_hold != 0 && now >= row->acquired + request->max_hold;
+}
+
+/*
  * Verdicts
  */
 
@@ -426,10 +436,10 @@ acquire_again(const DlockState *rows, int own, const DlockRequest *request)
 }
 
 /*
- * An acquire.  An owner that has the key gets it again, or with "anew" waits until
- * it does not have it any more; a request never preempts its own owner.  If another
- * request comes first, the answer is "busy", except for an upgrade: everybody else
- * waits for the place that its owner has.
+ * An acquire.  An owner that has the key gets it again, unless it has held it for too
+ * long: then it waits until that has ended, as it does with "anew".  A request never
+ * preempts its own owner.  If another request comes first, the answer is "busy",
+ * except for an upgrade: everybody else waits for the place that its owner has.
  */
 static DlockVerdict
 acquire(DlockState *rows, int nrows, const DlockRequest *request,
@@ -449,10 +459,13 @@ acquire(DlockState *rows, int nrows, const DlockRequest *request,
 		rows[i].obstacle = obstacle_of(&rows[i], now);
 		rows[i].yields = rows[i].ends = false;
 		if (is_to_get(&rows[i], request) && !rows[i].unsettled &&
-			dlock_rules_is_held(&rows[i], now))
+			dlock_rules_is_held(&rows[i], now) && !is_held_out(&rows[i], request, now))
 			own = i;
 
-		/* anew, an answer that is still open, or an owner with the same hash */
+		/*
+		 * held for too long, anew, an answer that is still open, or an owner
+		 * with the same hash
+		 */
 		else if ((is_ours || is_its_place(&rows[i], request)) &&
 				 rows[i].obstacle >= DLOCK_HOLDS)
 			return nothing(DLOCK_IS_BUSY, i);
@@ -545,33 +558,58 @@ force(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
 
 /*
  * Does the request name this grant?  The role always counts.  The version, the
- * owner and the session count if they are given.
+ * owner and the session count if they are given; the owner of a handover is the
+ * next one, and does not name the grant.
  */
 static bool
 names_grant(const DlockRequest *request, const DlockState *row)
 {
+	bool		by_owner = request->terms.owner != NULL && request->op != DLOCK_HANDOVER;
+
 	if (request->terms.role != row->terms.role)
 		return false;
 	if (request->by_version && request->version != row->version)
 		return false;
-	if (request->terms.owner != NULL &&
-		!dlock_terms_same_owner(&row->terms, &request->terms))
+	if (by_owner && !dlock_terms_same_owner(&row->terms, &request->terms))
 		return false;
 	if (request->pid != 0 && request->pid != row->pid)
 		return false;
 	if (request->exclusive_only && row->slot != DLOCK_HEAD)
 		return false;
-	return request->by_version || request->terms.owner != NULL || request->pid != 0;
+	return request->by_version || by_owner || request->pid != 0;
 }
 
-/* The holder's own operations. */
+/*
+ * The holder of a grant gives it to another owner.  An owner has one place, so a
+ * place goes only to an owner that has none, and that is not about to get one.
+ */
 static DlockVerdict
-by_holder(const DlockState *row, int i, const DlockRequest *request, int64 now)
+hand_over(const DlockState *rows, int nrows, int i, const DlockRequest *request,
+		  int64 now)
 {
+	for (int j = 0; j < nrows && rows[i].slot != DLOCK_HEAD; j++)
+		if (j != i && is_its_place(&rows[j], request) &&
+			obstacle_of(&rows[j], now) > DLOCK_IS_OVER)
+			return nothing(DLOCK_IS_BUSY, j);
+	return verdict(DLOCK_DO_HAND_OVER, DLOCK_IS_GRANTED, i);
+}
+
+/* The holder's own operations on row i. */
+static DlockVerdict
+by_holder(const DlockState *rows, int nrows, int i, const DlockRequest *request,
+		  int64 now)
+{
+	const DlockState *row = &rows[i];
+
 	switch (request->op)
 	{
 		case DLOCK_REFRESH:
-			return verdict(DLOCK_DO_RENEW, DLOCK_IS_HELD, i);
+		case DLOCK_HANDOVER:
+			if (is_held_out(row, request, now))
+				return nothing(DLOCK_IS_NOT_HELD, DLOCK_NO_ROW);
+			return request->op == DLOCK_HANDOVER ?
+				hand_over(rows, nrows, i, request, now) :
+				verdict(DLOCK_DO_RENEW, DLOCK_IS_HELD, i);
 		case DLOCK_RELEASE:
 			return dlock_rules_end(row, i, request->is_lost, now);
 		case DLOCK_FENCE:
@@ -610,7 +648,7 @@ dlock_rules_decide(DlockState *rows, int nrows, const DlockRequest *request,
 			!(request->stamp != 0 && rows[i].held))
 			continue;
 		if (names_grant(request, &rows[i]))
-			return by_holder(&rows[i], i, request, now);
+			return by_holder(rows, nrows, i, request, now);
 
 		/* if the version is right, it is the role or the owner that is not */
 		if (held == DLOCK_NO_ROW || !request->by_version ||

@@ -38,6 +38,8 @@ typedef struct DlockTerms
 	int64		delay;			/* ... after an end without a release */
 	int32		priority;
 	bool		lazy;			/* it outlives its TTL until somebody wants it */
+	bool		spent;			/* a permit of dlock_limit(): it ends at once,
+								 * and the key is busy for the TTL */
 
 	/* how to ask and to wait for it; a row does not keep these */
 	bool		anew;			/* not the grant that the owner has already */
@@ -60,6 +62,7 @@ typedef enum DlockOp
 	DLOCK_RELEASE,
 	DLOCK_CHECK,
 	DLOCK_FENCE,
+	DLOCK_HANDOVER,				/* to another owner of the same role */
 	DLOCK_FORCE,				/* take it away from its holder */
 	DLOCK_REAP					/* remove the row if nobody needs it */
 } DlockOp;
@@ -69,7 +72,7 @@ typedef enum DlockOp
  *
  * An acquire takes all of the terms.  The other operations take the role, the
  * owner, which may name the grant, and a renewal the TTL (0: the grant's own),
- * the value and at_least.
+ * the value and at_least.  A handover takes the TTL, too, and its owner is the next one.
  */
 typedef struct DlockRequest
 {
@@ -92,12 +95,18 @@ typedef struct DlockRequest
 	bool		without_snapshot;	/* the caller is a procedure */
 	bool		by_granter;		/* for a ticket, which has no connection */
 
+	/*
+	 * By the policies: how long a grant may be held, however often it is
+	 * renewed; 0: without limit.  lock.c sets it
+	 */
+	int64		max_hold;
+
 	/* the holder's own operations: give up rather than wait for the row */
 	bool		skip_used;
 
 	/*
 	 * DLOCK_REAP: the row.  DLOCK_ACQUIRE: the place that this owner has in
-	 * any case, or 0.
+	 * any case, or 0.  DLOCK_HANDOVER: the place of the next owner.
 	 */
 	int64		slot;
 
@@ -204,6 +213,7 @@ typedef enum DlockAction
 	DLOCK_DO_GRANT,				/* a new grant, with a new version */
 	DLOCK_DO_RENEW,				/* the same grant, for another TTL */
 	DLOCK_DO_MOVE,				/* the same, from the head to a place */
+	DLOCK_DO_HAND_OVER,			/* a new version for another owner */
 	DLOCK_DO_PIN,				/* nobody may take it until we commit */
 	DLOCK_DO_CLEAR,				/* end the grant, keep the row */
 	DLOCK_DO_REMOVE				/* delete the row */
@@ -218,7 +228,7 @@ typedef enum DlockAnswer
 	DLOCK_IS_GRANTED,
 	DLOCK_IS_HELD,
 	DLOCK_IS_PREEMPTING,		/* held, but we were asked to yield */
-	DLOCK_IS_NOT_HELD,
+	DLOCK_IS_NOT_HELD,			/* that grant is over */
 	DLOCK_IS_HELD_BY_OTHER,
 	DLOCK_IS_RELEASED,
 	DLOCK_IS_EXPIRED,			/* DLOCK_REAP: a grant ended by its TTL */
@@ -234,6 +244,8 @@ typedef struct DlockResult
 	int64		expires;		/* its expiry, lease time */
 	bool		upgrades;		/* busy: the request has a place already */
 	bool		renewed;		/* granted, and it was ours before */
+	int64		free_at;		/* a permit, busy: when one is to be had, if
+								 * that is known; lease time */
 } DlockResult;
 
 #define DLOCK_NO_ROW	(-1)

@@ -18,7 +18,8 @@
 #include "functions/arguments.h"
 #include "functions/listing.h"
 #include "journal.h"
-#include "lock/acquire.h"
+#include "lock/lock.h"
+#include "policy/policy.h"
 #include "shard/shard.h"
 #include "stats/stats.h"
 #include "tickets/granter.h"
@@ -76,7 +77,7 @@ take_ticket(const DlockRequest *request, int *db)
 				 errhint("Wait with dlock_acquire.")));
 	*db = dlock_database_number(database);
 	check_shard(&request->key);
-	dlock_acquire_check_policy(request);
+	dlock_policy_check_request(&request->key, &request->terms);
 
 	/* once it is there, nothing may fail until the transaction knows of it */
 	ticket = request->terms.anew ? 0 :

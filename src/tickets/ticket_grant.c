@@ -28,9 +28,9 @@
 #include "journal.h"
 #include "lock/acquire.h"
 #include "lock/events.h"
-#include "policy/policy.h"
 #include "queue/wait_log.h"
 #include "queue/wait_report.h"
+#include "rows/places.h"
 #include "stats/stats.h"
 #include "tickets/ticket_grant.h"
 
@@ -93,12 +93,7 @@ static DlockLookResult
 grant_ticket(const DlockTicketLook *look, const DlockRequest *request,
 			 const DlockResult *result, DlockEndedTicket *ended)
 {
-	if (!result->renewed)
-	{
-		dlock_acquire_check_policy(request);
-		dlock_policy_check_grant(request->key.data, request->key.len,
-								 request->terms.role);
-	}
+	dlock_acquire_check_granted(request, result);
 	return end_ticket(look, DLOCK_TICKET_GRANTED, result->version, ended);
 }
 
@@ -112,8 +107,8 @@ fill_request(DlockRequest *request, const DlockTicketLook *look)
 	request->terms.wait = DLOCK_NEVER;
 	request->by_granter = true;
 	if (request->terms.capacity != DLOCK_EXCLUSIVE)
-		request->slot = dlock_key_owner_slot(request->terms.role,
-											 request->terms.owner);
+		request->slot = dlock_places_owner_slot(request->terms.role,
+												request->terms.owner);
 }
 
 /*

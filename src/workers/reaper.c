@@ -337,11 +337,12 @@ pause_after(DlockDatabase *db, int removed, int64 worked)
 {
 	int64		pause = dlock_reap_interval * INT64CONST(1000);
 
-	/* if the trigger of places.c is disabled, another pass does not help */
-	if (dlock_reap_interval == 0 && !dlock_places_being_read(db))
-		return Max(UNKNOWN_PAUSE_US, worked * REST_PASS);
 	if (dlock_places_being_read(db))
 		return worked * REST_BATCH;
+
+	/* if the trigger of places.c is disabled, another pass does not help */
+	if (!dlock_places_known(db) && (pause == 0 || pause > UNKNOWN_PAUSE_US))
+		pause = UNKNOWN_PAUSE_US;
 	return removed > 0 ? pause : Max(pause, worked * REST_PASS);
 }
 

@@ -216,7 +216,8 @@ sub finish
 
 # A process between the client and a server, to be stopped; the sockets of both are files.
 # cut => the first request that matches is answered, and then the connection breaks before
-# its commit.  swallow => a request that matches gets lost, "times" times.
+# its commit.  swallow => a request that matches gets lost, "times" times.  change => a
+# function of a connection and of what the server said there; its result is sent instead.
 sub proxy
 {
 	my ($to, %params) = @_;
@@ -242,7 +243,7 @@ sub forward
 {
 	my ($listener, $to, %params) = @_;
 	my $select = IO::Select->new($listener);
-	my (%other, %cut);
+	my (%other, %cut, %is_server);
 
 	for (;;)
 	{
@@ -256,6 +257,7 @@ sub forward
 				if (!$server) { close $client; next; }
 				$other{$client} = $server;
 				$other{$server} = $client;
+				$is_server{$server} = 1;
 				$select->add($client, $server);
 				next;
 			}
@@ -271,6 +273,8 @@ sub forward
 				$cut{$to_other} = 1;
 			}
 			my $last = $cut{$from} && $n && $bytes =~ /C\0\0\0.[A-Z]+[ 0-9]*\0\z/s;
+
+			$bytes = $params{change}->($from, $bytes) if $params{change} && $n && $is_server{$from};
 
 			# a request that never arrives
 			if ($params{swallow} && $n && $bytes =~ $params{swallow} && $params{times}-- > 0) { $bytes = ''; }

@@ -1,6 +1,6 @@
 # Plays the scenarios of test/conformance with the clients of all languages, whose README says what all of this means.
 #
-#   conformance('basics');      all scenarios of that file, and done_testing()
+#   conformance('basics');      all scenarios of that file, or of several ([...]), and done_testing()
 #   packages()                  the languages whose packages are set up
 #
 # DLOCK_LANGUAGE_DIR is the folder that scripts/test has set the languages up in.  A language that is not there is skipped.
@@ -521,9 +521,9 @@ sub play
 
 sub conformance
 {
-	my ($file, %params) = @_;
+	my ($files, %params) = @_;
 	my $wanted = $ENV{DLOCK_SCENARIO} // '';
-	my @scenarios = grep { $_->{title} =~ /$wanted/ } scenarios($file);
+	my @scenarios = grep { $_->{title} =~ /$wanted/ } map { scenarios($_) } ref $files ? @$files : $files;
 
 	client_build('tests');
 	$shared{extension} = $params{extension} // 'dlock';
@@ -534,9 +534,9 @@ sub conformance
 		conf => "listen_addresses = '127.0.0.1'\nmax_connections = 200\nlog_statement = all\nlog_line_prefix = '%m [%p] %q%d '\n"
 		  . ($params{conf} // ''));
 	$shared{node}->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE ROLE stranger LOGIN');
-	@languages = map { new_language(@$_) } drivers();
+	@languages = map { new_language(@$_) } grep { $_->[0] ne ($params{but} // '') } drivers();
 
-	my @features = split ' ', $shared{node}->safe_psql('c', q{SELECT array_to_string(features, ' ') FROM dlock_features()});
+	my @features = split ' ', $shared{node}->safe_psql($languages[0]{name}, q{SELECT array_to_string(features, ' ') FROM dlock_features()});
 	if ($params{standby})
 	{
 		$shared{standby} = new_standby($shared{node}, 'standby');

@@ -27,7 +27,10 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(dlock_test_lose_hints);
 PG_FUNCTION_INFO_V1(dlock_test_set_hint);
 PG_FUNCTION_INFO_V1(dlock_test_poison_hints);
+PG_FUNCTION_INFO_V1(dlock_test_hash);
 PG_FUNCTION_INFO_V1(dlock_test_run_at_commit);
+
+uint64		dlock_key_seed;
 
 static void
 attach(void)
@@ -35,6 +38,7 @@ attach(void)
 	bool		found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	dlock_key_seed = *(uint64 *) ShmemInitStruct("dlock seed", sizeof(uint64), &found);
 	hints = ShmemInitStruct("dlock hints", dlock_row_hint_shmem_size(), &found);
 	LWLockRelease(AddinShmemInitLock);
 	if (!found)
@@ -87,6 +91,17 @@ dlock_test_poison_hints(PG_FUNCTION_ARGS)
 		ItemPointerSet(&tid, MaxBlockNumber, FirstOffsetNumber);
 	set_hint_of(PG_GETARG_TEXT_PP(0), DLOCK_HEAD, &tid);
 	PG_RETURN_VOID();
+}
+
+/* The hash of a key, given the number of its database, or of an owner and its role. */
+Datum
+dlock_test_hash(PG_FUNCTION_ARGS)
+{
+	text	   *arg = PG_GETARG_TEXT_PP(0);
+
+	attach();
+	PG_RETURN_INT64((int64) dlock_key_hash_text(VARDATA_ANY(arg), VARSIZE_ANY_EXHDR(arg),
+												PG_GETARG_OID(1)));
 }
 
 static char *at_commit = NULL;

@@ -142,7 +142,8 @@ make_shared(Wish *wish)
 	int			kind = below(100);
 
 	snprintf(wish->key, sizeof(wish->key), "shared%d", below(SHARED_KEYS));
-	wish->options.slots = kind < 40 ? DLOCK_EXCLUSIVE : kind < 65 ? DLOCK_SHARED : kind < 85 ? 2 : 3;
+	wish->options.shared = kind >= 40 && kind < 65;
+	wish->options.slots = kind < 65 ? 1 : kind < 85 ? 2 : 3;
 	if (chance(10))
 		wish->options.at_least_ms = 50 + below(450);
 	if (chance(10))
@@ -199,11 +200,12 @@ wish_called(Wish *wish)
 	wish->number = next_ops(1);
 	snprintf(wish->owner, sizeof(wish->owner), "c%d-%ld", client, wish->number);
 	options->owner = wish->owner;
+	options->adopt = 1;
 	history(now_us(), "call %d %ld acquire key=%s owner=%s ttl=%lld wait=%lld priority=%d session=%d"
 			" slots=%d at_least=%d delay=%d lazy=%d",
 			client, wish->number, wish->key, wish->owner, (long long) options->ttl_ms,
 			(long long) options->wait_ms, (int) options->priority, options->session,
-			options->slots == DLOCK_SHARED ? 0 : options->slots == DLOCK_EXCLUSIVE ? 1 : (int) options->slots,
+			options->shared ? 0 : (int) options->slots,
 			(int) options->at_least_ms, (int) options->delay_ms, options->lazy);
 }
 

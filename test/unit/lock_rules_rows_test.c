@@ -4,8 +4,8 @@
  *	  Tests the rules of src/rules/lock_rules.c for a key with several rows.
  *
  * A key has a head, or none, and up to three places.  The test puts every
- * combination of such rows to dlock_rules_decide(), with every kind of acquire,
- * and compares the verdict with that of expect(), which follows the contract
+ * combination of such rows to dlock_rules_decide(), with every kind of acquire and
+ * with a handover of each row, and compares the verdict with that of expect(), which follows the contract
  * and shares no code with lock_rules.c: what a row means to others is a fact of its
  * case here, not something to be found out.  test/unit/lock_rules_test.c tests how these
  * facts follow from the columns of a row and the time.
@@ -148,7 +148,10 @@ typedef struct Expected
 	X(in_use, "busy, if one that would have to end is in use") \
 	X(alone, "an owner of a place who is the only one gets the whole key") \
 	X(granted, "granted, if nothing is in the way") \
-	X(takes, "granted, if what is in the way gives way")
+	X(takes, "granted, if what is in the way gives way") \
+	X(handed, "a grant that is held is handed over, whatever else there is") \
+	X(one_place, "a place is not handed over to an owner that has one") \
+	X(not_held, "a grant that is not held is not handed over")
 
 #define DECLARE(name, text) static const char rule_##name[] = text;
 RULES(DECLARE)
@@ -471,6 +474,56 @@ try_request(Key *key, const RequestCase *request)
 	compare_must_end(key, request, &what, &e);
 }
 
+/* Can its holder use it, as committed? */
+static bool
+is_held(const RowCase *row)
+{
+	return row->held && (row->expires > 0 || row->lazy);
+}
+
+/* A handover of row i to "us", by its version. */
+static void
+try_handover(Key *key, int i)
+{
+	DlockRequest what = {.op = DLOCK_HANDOVER};
+	DlockTurn	turn = {0};
+	RequestCase request = {.has_owner = true};
+	Expected	e = busy(rule_not_held);
+	DlockVerdict v;
+
+	what.terms.role = OUR_ROLE;
+	what.terms.owner = "me";
+	what.slot = OUR_SLOT;
+	what.by_version = true;
+	what.version = key->rows[i].version;
+
+	e.answer = DLOCK_IS_NOT_HELD;
+	for (int j = 0; j < key->nrows; j++)
+		if (is_held(key->kinds[j]))
+			e.answer = DLOCK_IS_HELD_BY_OTHER;
+	if (is_held(key->kinds[i]))
+	{
+		e.rule = rule_handed;
+		e.action = DLOCK_DO_HAND_OVER;
+		e.answer = DLOCK_IS_GRANTED;
+		e.row = i;
+	}
+	for (int j = 0; j < key->nrows && e.rule == rule_handed && !is_head(key, i); j++)
+		if (j != i && key->rows[j].slot == OUR_SLOT &&
+			key->kinds[j]->meaning >= GIVES_WAY)
+			e = busy(rule_one_place);
+
+	v = dlock_rules_decide(key->rows, key->nrows, &what, &turn, NOW);
+	combinations++;
+	for (int r = 0; r < (int) lengthof(rules); r++)
+		if (rules[r] == e.rule)
+		{
+			met[r]++;
+			if (!is_as_expected(key, &e, &v) && wrong[r]++ == 0)
+				show(key, &request, &e, &v);
+		}
+}
+
 /* One owner has one row; an expired one may be left beside it. */
 static bool
 is_possible(const Key *key)
@@ -506,6 +559,8 @@ try_key(Key *key)
 	if (!is_possible(key))
 		return;
 
+	for (int i = 0; i < key->nrows; i++)
+		try_handover(key, i);
 	for (int kind = 0; kind < (int) lengthof(kinds); kind++)
 		for (int n = 0; n < 64; n++)
 		{

@@ -20,7 +20,7 @@
 #define VERSION		INT64CONST(7)
 
 static const char *const actions[] = {
-	"", "GRANT", "RENEW", "MOVE", "PIN", "CLEAR", "REMOVE"
+	"", "GRANT", "RENEW", "MOVE", "HAND OVER", "PIN", "CLEAR", "REMOVE"
 };
 static const char *const answers[] = {
 	"busy", "asked", "refused", "granted", "held", "preempting", "not_held",
@@ -34,7 +34,7 @@ static const struct
 }			ops[] = {
 	{DLOCK_ACQUIRE, "ACQUIRE"}, {DLOCK_REFRESH, "REFRESH"},
 	{DLOCK_RELEASE, "RELEASE"}, {DLOCK_CHECK, "CHECK"}, {DLOCK_FENCE, "FENCE"},
-	{DLOCK_FORCE, "FORCE"}, {DLOCK_REAP, "REAP"}
+	{DLOCK_HANDOVER, "HANDOVER"}, {DLOCK_FORCE, "FORCE"}, {DLOCK_REAP, "REAP"}
 };
 
 /* The columns; a grant that is ours is live or has lapsed, which is the same. */
@@ -103,6 +103,11 @@ decide(DlockOp op, Case c, bool unsettled)
 	/* any holder's, by its version */
 	if (op == DLOCK_FORCE)
 		request.version = state.version;
+	if (op == DLOCK_HANDOVER)
+	{
+		request.by_version = true;
+		request.version = VERSION;
+	}
 	return word(dlock_rules_decide(&state, 1, &request, &turn, NOW));
 }
 

@@ -32,7 +32,8 @@
 #define FENCE		(1 << 4)
 #define FORCE		(1 << 5)
 #define REAP		(1 << 6)
-#define HOLDERS		(REFRESH | RELEASE | CHECK | FENCE)
+#define HANDOVER	(1 << 7)
+#define HOLDERS		(REFRESH | RELEASE | CHECK | FENCE | HANDOVER)
 
 /* the row */
 #define ABSENT		(1 << 0)
@@ -115,6 +116,10 @@
 #define RECENT		(1 << 0)	/* for less than the linger */
 #define LONG_IDLE	(1 << 1)
 
+/* has it been held for as long as the policies allow? */
+#define WITHIN		(1 << 0)
+#define HELD_OUT	(1 << 1)
+
 typedef struct Facts
 {
 	int			op;
@@ -137,6 +142,7 @@ typedef struct Facts
 	int			cools;
 	int			lapsed;
 	int			kind;
+	int			hold;
 } Facts;
 
 typedef struct Rule
@@ -156,8 +162,11 @@ static const Rule rules[] = {
 		{.op = ACQUIRE,.settled = UNSETTLED},
 	NOTHING(DLOCK_IS_BUSY)},
 	{"acquire: the same owner gets its grant again, renewed, even if others wait",
-		{.op = ACQUIRE,.settled = SETTLED,.row = HELD,.own = OWN},
+		{.op = ACQUIRE,.settled = SETTLED,.row = HELD,.own = OWN,.hold = WITHIN},
 	DLOCK_DO_RENEW, DLOCK_IS_GRANTED, 0},
+	{"acquire: a grant that was held for as long as allowed is not renewed, but has to end",
+		{.op = ACQUIRE,.settled = SETTLED,.row = LIVE,.own = OWN,.hold = HELD_OUT},
+	NOTHING(DLOCK_IS_BUSY)},
 	{"acquire: a request does not overtake the queue, even if the key is free",
 		{.op = ACQUIRE,.settled = SETTLED,.row = ABSENT | FREE | EXPIRED,.turn = BEHIND},
 	NOTHING(DLOCK_IS_BUSY)},
@@ -223,8 +232,11 @@ static const Rule rules[] = {
 		{.op = HOLDERS,.row = HELD,.role = SAME_ROLE,.naming = MISNAMED},
 	NOTHING(DLOCK_IS_HELD_BY_OTHER)},
 	{"refresh: the holder's grant is renewed, even if it has lapsed",
-		{.op = REFRESH,.row = HELD,.role = SAME_ROLE,.naming = NAMED},
+		{.op = REFRESH,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.hold = WITHIN},
 	DLOCK_DO_RENEW, DLOCK_IS_HELD, 0},
+	{"refresh, handover: not of a grant that was held for as long as allowed",
+		{.op = REFRESH | HANDOVER,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.hold = HELD_OUT},
+	NOTHING(DLOCK_IS_NOT_HELD)},
 	{"release: the holder's grant ends, and the head's row stays",
 		{.op = RELEASE,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.where = HEAD},
 	DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, 0},
@@ -249,6 +261,10 @@ static const Rule rules[] = {
 	{"fence: a place does not count where only an exclusive grant does",
 		{.op = FENCE,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.where = PLACE,.kind = HEAD_ONLY},
 	NOTHING(DLOCK_IS_HELD_BY_OTHER)},
+
+	{"handover: the holder's grant gets a new version, even if it has lapsed",
+		{.op = HANDOVER,.row = HELD,.role = SAME_ROLE,.naming = NAMED,.hold = WITHIN},
+	DLOCK_DO_HAND_OVER, DLOCK_IS_GRANTED, 0},
 
 	{"force: a free or expired lock is not held",
 		{.op = FORCE,.row = ABSENT | FREE | EXPIRED},
@@ -306,7 +322,7 @@ static const Rule rules[] = {
 
 static const DlockOp ops[] = {
 	DLOCK_ACQUIRE, DLOCK_REFRESH, DLOCK_RELEASE, DLOCK_CHECK, DLOCK_FENCE,
-	DLOCK_FORCE, DLOCK_REAP
+	DLOCK_HANDOVER, DLOCK_FORCE, DLOCK_REAP
 };
 
 /* There is no default, so that the compiler warns of a missing operation. */
@@ -325,6 +341,8 @@ op_bit(DlockOp op)
 			return CHECK;
 		case DLOCK_FENCE:
 			return FENCE;
+		case DLOCK_HANDOVER:
+			return HANDOVER;
 		case DLOCK_FORCE:
 			return FORCE;
 		case DLOCK_REAP:
@@ -363,6 +381,9 @@ static const struct
 };
 
 static const int64 lapses[] = {0, 1, DAY};
+
+/* how long a grant may be held */
+static const int64 max_holds[] = {0, DAY, TTL, 100 * DAY};
 
 static const Oid our_role = 10;
 static const struct
@@ -526,7 +547,8 @@ meets(const Facts *facts, const Facts *when)
 		matters(facts->least, when->least) &&
 		matters(facts->cools, when->cools) &&
 		matters(facts->lapsed, when->lapsed) &&
-		matters(facts->kind, when->kind);
+		matters(facts->kind, when->kind) &&
+		matters(facts->hold, when->hold);
 }
 
 static long met[lengthof(rules)];
@@ -549,8 +571,8 @@ show(const char *problem, const Facts *facts, const DlockState *state,
 	printf("#   own %d turn %d rank %d yield %d force %d asked %d where %d used %d\n",
 		   facts->own, facts->turn, facts->rank, facts->yield, facts->force,
 		   facts->asked, facts->where, facts->used);
-	printf("#   left %d least %d cools %d lapsed %d kind %d\n",
-		   facts->left, facts->least, facts->cools, facts->lapsed, facts->kind);
+	printf("#   left %d least %d cools %d lapsed %d kind %d hold %d\n",
+		   facts->left, facts->least, facts->cools, facts->lapsed, facts->kind, facts->hold);
 	printf("#   grant: version %lld owner %s expires %lld idle since %lld\n",
 		   (long long) state->version,
 		   state->terms.owner != NULL ? state->terms.owner : "(none)",
@@ -729,6 +751,9 @@ try_combination(DlockOp op, long n)
 	int			pid = op == DLOCK_RELEASE ? pick(&n, lengthof(pid_cases)) : 0;
 	int			lost = op == DLOCK_RELEASE ? pick(&n, 2) : 0;
 	int			head_only = op == DLOCK_FENCE ? pick(&n, 2) : 0;
+	int			to_itself = op == DLOCK_HANDOVER ? pick(&n, 2) : 0;
+	int			hold = acquire || op == DLOCK_REFRESH || op == DLOCK_HANDOVER ?
+		pick(&n, lengthof(max_holds)) : 0;
 	int			place = acquire ? 0 : pick(&n, 2);
 	int			gone = pick(&n, 2);
 	int			lazy = pick(&n, 2);
@@ -784,9 +809,11 @@ try_combination(DlockOp op, long n)
 	request.terms.capacity = DLOCK_EXCLUSIVE;
 	request.linger = lingers[linger];
 	request.lapse = lapses[lapse];
+	request.max_hold = max_holds[hold];
 	request.pid = pid_cases[pid].of_request;
 	request.is_lost = lost;
 	request.exclusive_only = head_only;
+	request.slot = to_itself ? state.slot : DLOCK_HEAD;
 	turn.behind = behind;
 	request.terms.priority = rank_cases[rank].ours;
 	request.terms.force = force;
@@ -806,7 +833,13 @@ try_combination(DlockOp op, long n)
 						  pid_cases[pid].given, pid_cases[pid].right);
 	if (op == DLOCK_FORCE)
 		facts.naming = request.version == VERSION ? NAMED : MISNAMED;
+	if (op == DLOCK_HANDOVER)	/* its owner is the next one */
+		facts.naming = version_cases[version].fact == RIGHT_VERSION ? NAMED : MISNAMED;
+	facts.hold = max_holds[hold] != 0 && now - state.acquired >= max_holds[hold] ?
+		HELD_OUT : WITHIN;
 	facts.own = facts.role == SAME_ROLE && facts.owner == SAME_OWNER ? OWN : FOREIGN;
+	if (facts.row == LAPSED && facts.hold == HELD_OUT)
+		facts.own = FOREIGN;	/* its owner is like anybody who wants it */
 	facts.turn = behind ? BEHIND : FIRST;
 	facts.rank = rank_cases[rank].fact;
 	facts.yield = cleanups[cleanup] == 0 ? NO_CLEANUP : yield_cases[yield].fact;

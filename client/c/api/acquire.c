@@ -24,8 +24,10 @@ take_options(const dlock_options *given, dlock_options *options, dlock_error *er
 		return dlock_fail(err, DLOCK_INVALID, "wait_ms must be -1 or more");
 	if (options->cleanup_ms < 0)
 		return dlock_fail(err, DLOCK_INVALID, "cleanup_ms must not be negative");
-	if (options->slots < DLOCK_SHARED)
-		return dlock_fail(err, DLOCK_INVALID, "slots must be -1 or more");
+	if (options->slots < 1 || (options->shared && options->slots != 1))
+		return dlock_fail(err, DLOCK_INVALID, "slots must be 1 or more, and 1 with shared");
+	if (options->shared)
+		options->slots = DLOCK_SHARED;
 	if (options->at_least_ms < 0 || options->delay_ms < 0)
 		return dlock_fail(err, DLOCK_INVALID, "at_least_ms and delay_ms must not be negative");
 	return DLOCK_OK;
@@ -106,7 +108,7 @@ acquire(dlock_handle *handle, const char *key, const dlock_options *options,
 static bool
 serves(int32_t held, int32_t asked)
 {
-	return held == DLOCK_EXCLUSIVE || asked == DLOCK_SHARED || held == asked;
+	return held == 1 || asked == DLOCK_SHARED || held == asked;
 }
 
 /*
@@ -132,7 +134,7 @@ find_held(dlock_handle *handle, const char *key, int32_t slots, dlock_lock **fou
 			*found = lock;
 			return DLOCK_OK;
 		}
-		would_wait = slots == DLOCK_EXCLUSIVE;
+		would_wait = slots == 1;
 	}
 	return would_wait ? DLOCK_INVALID : DLOCK_UNCHANGED;
 }
@@ -197,7 +199,7 @@ reenter(dlock_handle *handle, const char *key, const dlock_options *options,
 		int64_t until, dlock_lock **lock, dlock_error *err)
 {
 	DlockEntry	entry;
-	int32_t		slots = options->slots == 1 ? DLOCK_EXCLUSIVE : options->slots;
+	int32_t		slots = options->slots;
 	dlock_status status = enter(handle, &entry, key, slots, options->wait_ms != 0 ? until : 0,
 								lock, err);
 
@@ -268,7 +270,7 @@ dlock_acquire_start(dlock_handle *handle, const char *key, const dlock_options *
 	/* the caller's texts may be gone before it is done */
 	op = malloc(sizeof(dlock_op));
 	if (options.value != NULL)
-		value = dlock_strdup(options.value);
+		value = strdup(options.value);
 	if (op == NULL || (options.value != NULL && value == NULL))
 		status = dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
 	else
@@ -324,7 +326,7 @@ dlock_adopt(dlock_handle *handle, const char *key, int64_t version, const char *
  */
 
 static dlock_status
-check_several(const char *const *keys, size_t n, const int32_t *slots,
+check_several(const char *const *keys, size_t n, const int32_t *slots, const int *shared,
 			  const dlock_options *options, dlock_error *err)
 {
 	if (n < 1 || n > DLOCK_MAX_KEYS)
@@ -333,9 +335,11 @@ check_several(const char *const *keys, size_t n, const int32_t *slots,
 	{
 		if (keys[i] == NULL)
 			return dlock_fail(err, DLOCK_INVALID, "key must not be null");
-		if (slots != NULL && slots[i] < DLOCK_SHARED)
-			return dlock_fail(err, DLOCK_INVALID, "slots must be -1 or more");
+		if (slots != NULL && (slots[i] < 1 || (shared != NULL && shared[i] && slots[i] != 1)))
+			return dlock_fail(err, DLOCK_INVALID, "slots must be 1 or more, and 1 with shared");
 	}
+	if (options->owner != NULL && !options->adopt)
+		return dlock_fail(err, DLOCK_INVALID, "an owner of several keys needs adopt");
 	if (options->cleanup_ms != 0 || options->force || options->at_least_ms != 0 ||
 		options->delay_ms != 0 || options->lazy || options->reentrant)
 		return dlock_fail(err, DLOCK_INVALID,
@@ -346,7 +350,7 @@ check_several(const char *const *keys, size_t n, const int32_t *slots,
 /* False: no memory. */
 static bool
 make_locks(dlock_handle *handle, const char *const *keys, size_t n,
-		   const int32_t *slots, const dlock_options *given, dlock_lock **locks)
+		   const int32_t *slots, const int *shared, const dlock_options *given, dlock_lock **locks)
 {
 	dlock_options options = *given;
 	char		owner[DLOCK_OWNER_SIZE];
@@ -357,6 +361,8 @@ make_locks(dlock_handle *handle, const char *const *keys, size_t n,
 	{
 		if (slots != NULL)
 			options.slots = slots[i];
+		if (shared != NULL)
+			options.slots = shared[i] ? DLOCK_SHARED : slots != NULL ? slots[i] : 1;
 		locks[i] = dlock_lock_make(handle, keys[i],
 								   options.owner != NULL ? options.owner : owner, &options);
 		if (locks[i] == NULL)
@@ -367,7 +373,7 @@ make_locks(dlock_handle *handle, const char *const *keys, size_t n,
 
 dlock_status
 dlock_acquire_all(dlock_handle *handle, const char *const *keys, size_t n,
-				  const int32_t *slots, const dlock_options *given,
+				  const int32_t *slots, const int *shared, const dlock_options *given,
 				  dlock_lock **locks, dlock_error *err)
 {
 	dlock_options options;
@@ -384,14 +390,14 @@ dlock_acquire_all(dlock_handle *handle, const char *const *keys, size_t n,
 	if (status == DLOCK_OK)
 		status = take_options(given, &options, err);
 	if (status == DLOCK_OK)
-		status = check_several(keys, n, slots, &options, err);
+		status = check_several(keys, n, slots, shared, &options, err);
 	if (status != DLOCK_OK)
 		return status;
 	until = wait_until(&options);
 
 	/* everything that may run out of memory comes before the grant */
 	status = dlock_background_start(handle, err);
-	if (status == DLOCK_OK && !make_locks(handle, keys, n, slots, &options, locks))
+	if (status == DLOCK_OK && !make_locks(handle, keys, n, slots, shared, &options, locks))
 		status = dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
 	if (status == DLOCK_OK)
 	{
@@ -423,6 +429,8 @@ dlock_campaign(dlock_handle *handle, const char *key, const dlock_options *given
 		return status;
 	if (options.wait_ms <= 0)
 		options.wait_ms = -1;
-	options.renew = 1;
+	/* they are taken once more */
+	if (options.shared)
+		options.slots = 1;
 	return dlock_acquire(handle, key, &options, lock, err);
 }

@@ -31,7 +31,8 @@ dlock_options_init_size(dlock_options *options, size_t size)
 {
 	memset(options, 0, size);
 	options->size = size;
-	options->renew = -1;
+	options->renew = 1;
+	options->slots = 1;
 	options->timeout_ms = -1;
 }
 

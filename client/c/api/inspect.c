@@ -71,15 +71,25 @@ number_param(int64_t number, char *text, size_t size)
  * Rows
  */
 
+/* A column as a text, to be freed.  NULL for null. */
 static char *
 copy(const DlockReply *reply, int row, int column, bool *ok)
 {
 	const char *text = dlock_reply_get(reply, row, column);
-	char	   *made;
+	char	   *made = text != NULL ? strdup(text) : NULL;
 
-	if (text == NULL)
-		return NULL;
-	made = dlock_strdup(text);
+	*ok = *ok && (text == NULL || made != NULL);
+	return made;
+}
+
+/* The same of a column that no server of ours leaves null, for programs that rely on that. */
+static char *
+copy_some(const DlockReply *reply, int row, int column, bool *ok)
+{
+	char	   *made = copy(reply, row, column, ok);
+
+	if (made == NULL)
+		made = strdup("");
 	*ok = *ok && made != NULL;
 	return made;
 }
@@ -89,26 +99,30 @@ fill_info(dlock_info *info, const DlockReply *reply, int row)
 {
 	bool		ok = true;
 
-	info->key = copy(reply, row, 0, &ok);
-	info->version = dlock_reply_int(reply, row, 1);
+	info->key = copy_some(reply, row, 0, &ok);
+	info->version = dlock_max(dlock_reply_int(reply, row, 1), 0);
 	info->owner = copy(reply, row, 2, &ok);
-	info->role = copy(reply, row, 3, &ok);
+	info->role = info->version != 0 ? copy_some(reply, row, 3, &ok) : copy(reply, row, 3, &ok);
 	info->value = copy(reply, row, 4, &ok);
-	info->state = copy(reply, row, 5, &ok);
+	info->state = copy_some(reply, row, 5, &ok);
 	info->priority = (int32_t) dlock_reply_int(reply, row, 6);
-	info->acquired_at_ms = dlock_reply_int(reply, row, 7);
-	info->refreshed_at_ms = dlock_reply_int(reply, row, 8);
-	info->expires_at_ms = dlock_reply_int(reply, row, 9);
-	info->remaining_ms = dlock_reply_int(reply, row, 10);
-	info->ttl_ms = dlock_reply_int(reply, row, 11);
+	info->acquired_at_ms = dlock_reply_amount(reply, row, 7);
+	info->refreshed_at_ms = dlock_reply_amount(reply, row, 8);
+	info->expires_at_ms = dlock_reply_amount(reply, row, 9);
+	info->remaining_ms = dlock_reply_amount(reply, row, 10);
+	info->ttl_ms = dlock_reply_amount(reply, row, 11);
 	info->pid = (int32_t) dlock_reply_int(reply, row, 12);
 	info->has_requestor = dlock_reply_bool(reply, row, 13);
 	info->requestor_owner = copy(reply, row, 14, &ok);
 	info->requestor_priority = (int32_t) dlock_reply_int(reply, row, 15);
-	info->requestor_since_ms = dlock_reply_int(reply, row, 16);
-	info->requestor_deadline_ms = dlock_reply_int(reply, row, 17);
-	info->requestor_left_ms = dlock_reply_int(reply, row, 18);
-	info->slots = info->version != 0 ? dlock_reply_slots(reply, row, 19) : 0;
+	info->requestor_since_ms = dlock_reply_amount(reply, row, 16);
+	info->requestor_deadline_ms = dlock_reply_amount(reply, row, 17);
+	info->requestor_left_ms = dlock_reply_amount(reply, row, 18);
+	if (info->version != 0)
+	{
+		info->slots = dlock_reply_slots(reply, row, 19);
+		info->shared = info->slots == DLOCK_SHARED;
+	}
 	info->using_pid = (int32_t) dlock_reply_int(reply, row, 20);
 	info->hidden = dlock_reply_bool(reply, row, 21);
 	return ok;
@@ -178,79 +192,24 @@ infos_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
 	return status;
 }
 
-static bool
-is_cooling(const dlock_info *info)
-{
-	return strcmp(info->state, "cooling") == 0;
-}
-
-/* How many are grants.  What is pending comes after them. */
-static size_t
-count_grants(const dlock_info *infos, size_t n)
-{
-	while (n > 0 && infos[n - 1].version == 0)
-		n--;
-	return n;
-}
-
 /*
- * The grant with the highest version that is held, which is what dlock_watch()
- * sees; if none is held, the last one.  until: for as long as there is a server
- * that answers.
+ * The grant with the highest version that is held, which is what dlock_watch() sees;
+ * returns n if none is.
  */
-static dlock_status
-info_until(dlock_handle *handle, const char *key, int64_t timeout_ms,
-		   int64_t until, dlock_info **info, dlock_error *err)
+static size_t
+find_leader(const dlock_info *infos, size_t n)
 {
-	dlock_info *found = NULL;
-	size_t		n = 0;
-	size_t		grants;
-	size_t		last = 0;
-	dlock_info	kept;
-	dlock_status status;
+	size_t		leader = n;
 
-	*info = NULL;
-	status = infos_until(handle, key, timeout_ms, until, &found, &n, err);
-	if (status != DLOCK_OK)
-		return status;
-	grants = count_grants(found, n);
-	if (grants == 0)
-	{
-		dlock_list_free(found, n);
-		return dlock_fail(err, DLOCK_NOT_HELD, "nobody holds lock \"%s\"", key);
-	}
-	for (size_t i = 1; i < grants; i++)
-		if (is_cooling(&found[last]) || !is_cooling(&found[i]))
-			last = i;
-	/* the caller frees one */
 	for (size_t i = 0; i < n; i++)
-		if (i != last)
-			clear_info(&found[i]);
-	kept = found[last];
-	found[0] = kept;
-	*info = found;
-	return DLOCK_OK;
+		if (infos[i].version != 0 && strcmp(infos[i].state, "cooling") != 0)
+			leader = i;
+	return leader;
 }
 
 dlock_status
 dlock_get_info(dlock_handle *handle, const char *key, int64_t timeout_ms,
-			   dlock_info **info, dlock_error *err)
-{
-	dlock_status status;
-
-	if (info == NULL || key == NULL)
-		return dlock_fail(err, DLOCK_INVALID, "key and info must not be null");
-	*info = NULL;
-	status = dlock_handle_may_ask(handle, err);
-	if (status != DLOCK_OK)
-		return status;
-	timeout_ms = dlock_handle_timeout(handle, timeout_ms);
-	return info_until(handle, key, timeout_ms, dlock_later(dlock_now(), timeout_ms), info, err);
-}
-
-dlock_status
-dlock_get_infos(dlock_handle *handle, const char *key, int64_t timeout_ms,
-				dlock_info **infos, size_t *n, dlock_error *err)
+			   dlock_info **infos, size_t *n, dlock_error *err)
 {
 	dlock_status status;
 
@@ -262,8 +221,7 @@ dlock_get_infos(dlock_handle *handle, const char *key, int64_t timeout_ms,
 	if (status != DLOCK_OK)
 		return status;
 	timeout_ms = dlock_handle_timeout(handle, timeout_ms);
-	return infos_until(handle, key, timeout_ms, dlock_later(dlock_now(), timeout_ms),
-					   infos, n, err);
+	return infos_until(handle, key, timeout_ms, dlock_later(dlock_now(), timeout_ms), infos, n, err);
 }
 
 /*
@@ -381,16 +339,20 @@ dlock_list_waiters(dlock_handle *handle, const char *pattern, int64_t limit,
 		const DlockReply *reply = request.reply;
 		int			row = (int) i;
 
-		made[i].key = copy(reply, row, 0, &ok);
+		made[i].key = copy_some(reply, row, 0, &ok);
 		made[i].pid = (int32_t) dlock_reply_int(reply, row, 1);
 		made[i].owner = copy(reply, row, 2, &ok);
 		made[i].watches = dlock_reply_bool(reply, row, 3);
 		made[i].priority = (int32_t) dlock_reply_int(reply, row, 4);
 		made[i].position = (int32_t) dlock_reply_int(reply, row, 5);
-		made[i].since_ms = dlock_reply_int(reply, row, 6);
-		made[i].until_ms = dlock_reply_int(reply, row, 7);
-		made[i].waited_ms = dlock_reply_int(reply, row, 8);
-		made[i].slots = dlock_reply_slots(reply, row, 9);
+		made[i].since_ms = dlock_reply_amount(reply, row, 6);
+		made[i].until_ms = dlock_reply_amount(reply, row, 7);
+		made[i].waited_ms = dlock_reply_amount(reply, row, 8);
+		if (!made[i].watches)
+		{
+			made[i].slots = dlock_reply_slots(reply, row, 9);
+			made[i].shared = made[i].slots == DLOCK_SHARED;
+		}
 		made[i].hidden = dlock_reply_bool(reply, row, 10);
 		made[i].ticket = dlock_reply_int(reply, row, 11);
 	}
@@ -415,9 +377,8 @@ watch_until(dlock_handle *handle, const char *key, int64_t *version,
 {
 	char		text[24];
 	const char *params[3];
-	dlock_status status;
-
 	int64_t		ready_at = 0;
+	dlock_status status;
 
 	params[0] = key;
 	params[1] = number_param(*version, text, sizeof(text));
@@ -436,7 +397,7 @@ watch_until(dlock_handle *handle, const char *key, int64_t *version,
 			return status;
 		if (request.polled)
 			ready_at = dlock_now() + DLOCK_POLL_MS;
-		now_version = dlock_reply_int(request.reply, 0, 0);
+		now_version = dlock_max(dlock_reply_int(request.reply, 0, 0), 0);
 		dlock_reply_free(request.reply);
 		if (now_version != *version)
 		{
@@ -486,20 +447,30 @@ dlock_observe(dlock_handle *handle, const char *key, int64_t version,
 	wait_until = wait_ms < 0 ? DLOCK_NEVER : dlock_later(dlock_now(), wait_ms);
 	for (;;)
 	{
-		int64_t		seen = 0;
+		dlock_info *infos;
+		size_t		n;
+		size_t		found;
+		int64_t		seen;
 
-		status = info_until(handle, key, handle->timeout_ms,
-							dlock_later(wait_until, handle->timeout_ms), leader, err);
-		/* a key that is cooling has no leader */
-		if (status == DLOCK_OK && !is_cooling(*leader))
-			seen = (*leader)->version;
-		if (seen != 0 && seen != version)
-			return DLOCK_OK;
-		dlock_info_free(*leader);
-		*leader = NULL;
-		if (status != DLOCK_OK && status != DLOCK_NOT_HELD)
+		status = infos_until(handle, key, handle->timeout_ms,
+							 dlock_later(wait_until, handle->timeout_ms), &infos, &n, err);
+		if (status != DLOCK_OK)
 			return status;
-		dlock_error_clear(err);
+		found = find_leader(infos, n);
+		seen = found < n ? infos[found].version : 0;
+		if (seen != 0 && seen != version)
+		{
+			dlock_info	kept = infos[found];
+
+			/* the caller frees one */
+			for (size_t i = 0; i < n; i++)
+				if (i != found)
+					clear_info(&infos[i]);
+			infos[0] = kept;
+			*leader = infos;
+			return DLOCK_OK;
+		}
+		dlock_list_free(infos, n);
 
 		/* if it has changed since we looked, this returns at once */
 		status = watch_until(handle, key, &seen, wait_until, err);
@@ -549,7 +520,7 @@ dlock_refresh_key(dlock_handle *handle, const char *key, int64_t version,
 	if (status == DLOCK_OK && dlock_reply_get(request.reply, 0, 0) == NULL)
 		status = dlock_fail(err, DLOCK_LOST, "lock \"%s\" is not held by that version or owner", key);
 	if (status == DLOCK_OK && expires_at_ms != NULL)
-		*expires_at_ms = dlock_reply_int(request.reply, 0, 0);
+		*expires_at_ms = dlock_reply_amount(request.reply, 0, 0);
 	dlock_reply_free(request.reply);
 	return status;
 }

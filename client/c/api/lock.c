@@ -147,6 +147,15 @@ dlock_free(dlock_lock *lock)
 	dlock_lock_destroy(lock);
 }
 
+dlock_status
+dlock_release_free(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
+{
+	dlock_status status = dlock_release(lock, timeout_ms, err);
+
+	dlock_free(lock);
+	return status;
+}
+
 /*
  * Refresh and check
  */
@@ -169,7 +178,7 @@ hold_off(dlock_lock *lock, int64_t until)
 static dlock_status
 refreshed(dlock_lock *lock, int64_t ttl_ms, const DlockRequest *request, dlock_error *err)
 {
-	if (!dlock_reply_bool(request->reply, 0, 0))
+	if (!dlock_lease_answered(lock, request->reply, 0, 0))
 	{
 		dlock_lease_gone(lock, dlock_reply_get(request->reply, 0, 1));
 		return dlock_lock_lost(lock, err);
@@ -360,6 +369,12 @@ dlock_slots(const dlock_lock *lock)
 	return lock->slots;
 }
 
+int
+dlock_is_shared(const dlock_lock *lock)
+{
+	return lock->slots == DLOCK_SHARED;
+}
+
 int64_t
 dlock_ttl_ms(const dlock_lock *lock)
 {
@@ -371,10 +386,4 @@ dlock_ttl_ms(const dlock_lock *lock)
 	ttl = lock->ttl_ms;
 	pthread_mutex_unlock(&lock->handle->mutex);
 	return ttl;
-}
-
-dlock_status
-dlock_resign(dlock_lock *lock, int64_t timeout_ms, dlock_error *err)
-{
-	return dlock_release(lock, timeout_ms, err);
 }

@@ -27,6 +27,9 @@
 /* a larger options struct was not initialized */
 #define DLOCK_MAX_OPTIONS_SIZE 65536
 
+/* slots within the library: any number of readers; 1 is exclusive */
+#define DLOCK_SHARED 0
+
 /* a random owner: 128 bits in hexadecimal digits, and the terminating null */
 #define DLOCK_OWNER_SIZE 33
 

@@ -93,6 +93,17 @@ const char	dlock_sql_lookup[] =
 " OR e.extname" EQUALS "'dlock_router'::pg_catalog.name)"
 " AND n.oid" EQUALS "e.extnamespace ORDER BY e.extname LIMIT 1";
 
+/*
+ * On a connection of the program: the schema, and the fence in that schema, which
+ * replaces %s.
+ */
+const char	dlock_sql_schema[] =
+"SELECT pg_catalog.quote_ident(n.nspname" TEXT ")"
+" FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
+" WHERE e.extname" EQUALS "'dlock'::pg_catalog.name AND n.oid" EQUALS "e.extnamespace";
+
+const char	dlock_sql_fence[] = "SELECT %s.dlock_fence(key => $1" TEXT ", version => $2" INT8 ")";
+
 /* is the server there? */
 const char	dlock_sql_probe[] = "SELECT 1";
 
@@ -100,7 +111,7 @@ const char	dlock_sql_listen[] = "LISTEN dlock";
 
 /*
  * Acquiring: key, TTL, owner, value, priority, session, slots, cleanup, force,
- * at_least, delay, lazy, and the wait, if there is one.  A CALL waits without a
+ * at_least, delay, lazy, again, and the wait, if there is one.  A CALL waits without a
  * snapshot.  lock_timeout would end the wait; arguments are computed before it
  * begins.
  */
@@ -116,12 +127,12 @@ const char	dlock_sql_listen[] = "LISTEN dlock";
 
 #define ACQUIRE_ARGUMENTS(wait) \
 "key => $1" TEXT TERMS(wait) ", " SLOTS("$7" INT4) ", cleanup => $8" INTERVAL \
-", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL ", again => true"
+", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL ", again => $13" BOOL
 
 const char	dlock_sql_try[] = "SELECT @.dlock_acquire(" ACQUIRE_ARGUMENTS("'0'") ")";
 
 const char	dlock_sql_wait[] =
-"CALL @.dlock_lock(" ACQUIRE_ARGUMENTS(WAITS("13")) ", version => NULL" INT8 ")";
+"CALL @.dlock_lock(" ACQUIRE_ARGUMENTS(WAITS("14")) ", version => NULL" INT8 ")";
 
 /*
  * Acquiring all: keys, TTL, owner, value, priority, session, all slots, which are
@@ -168,9 +179,9 @@ const char	dlock_sql_adopt[] =
 "SELECT " EPOCH_MS(REFRESH MINUS NOW) ","
 " (SELECT l.slots FROM @.dlock_get(key => $1" TEXT ") l WHERE l.version" EQUALS "$2" INT8 ")";
 
-/* whether it was refreshed, and its state */
+/* how long it lasts from now on, null if it was not refreshed, and its state */
 const char	dlock_sql_refresh[] =
-"SELECT " REFRESH " IS NOT NULL, @.dlock_check(" NAMED ")";
+"SELECT " EPOCH_MS(REFRESH MINUS NOW) ", @.dlock_check(" NAMED ")";
 
 /* key, reason, version, lock_timeout */
 const char	dlock_sql_force_release[] =
@@ -201,16 +212,18 @@ const char	dlock_sql_release_all[] = "SELECT " EACH_RELEASED OF_GRANTS;
 const char	dlock_sql_enqueue[] =
 "SELECT @.dlock_enqueue(key => $1" TEXT ", ttl => $2" INTERVAL ", owner => $3" TEXT ", value => $4" TEXT
 ", priority => $5" INT4 ", wait => $6" INTERVAL ", " SLOTS("$7" INT4) ", cleanup => $8" INTERVAL
-", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL ", again => true)";
+", force => $9" BOOL ", at_least => $10" INTERVAL ", delay => $11" INTERVAL ", lazy => $12" BOOL
+", again => $13" BOOL ")";
 
 /*
  * Key, ticket, owner, TTL, lock_timeout.  What has become of the ticket, null if
- * it is not known; if it was granted, the version, and whether that could be
- * refreshed.
+ * it is not known; if it was granted, the version, and if that could be refreshed, how
+ * long it lasts from now on.
  */
 #define CLAIM(key, ticket, owner, ttl) \
-"s.state, s.version" TEXT ", CASE WHEN s.state" EQUALS "'granted'" TEXT " THEN (@.dlock_refresh(key => " key \
-", version => s.version, ttl => " ttl ", owner => " owner KEEP_REST ") IS NOT NULL)" TEXT " END"
+"s.state, s.version" TEXT ", CASE WHEN s.state" EQUALS "'granted'" TEXT " THEN " \
+EPOCH_MS("@.dlock_refresh(key => " key ", version => s.version, ttl => " ttl ", owner => " owner \
+KEEP_REST ")" MINUS NOW) TEXT " END"
 
 const char	dlock_sql_claim[] =
 "SELECT " CLAIM(LIMITED("5", "$1" TEXT), "$2" INT8, "$3" TEXT, "$4" INTERVAL)
@@ -247,7 +260,7 @@ NUMBERS(TEXT) limit ") AS u(" names ", i)"
 " FROM (SELECT " UNNEST("1", TEXT) ", " UNNEST("2", INTERVAL) ", " UNNEST("3", TEXT) \
 ", " UNNEST("4", TEXT) ", " UNNEST("5", INT4) ", " UNNEST("6", sixth) ", " UNNEST("7", INT4) \
 ", " UNNEST("8", INTERVAL) ", " UNNEST("9", BOOL) ", " UNNEST("10", INTERVAL) \
-", " UNNEST("11", INTERVAL) ", " UNNEST("12", BOOL) ", " NUMBERS(TEXT) ") AS u(" names ", i)"
+", " UNNEST("11", INTERVAL) ", " UNNEST("12", BOOL) ", " UNNEST("13", BOOL) ", " NUMBERS(TEXT) ") AS u(" names ", i)"
 
 #define EACH_TRIED(more) \
 "u.i, @.dlock_acquire(key => u.k, ttl => u.t, owner => u.o, wait => '0'" INTERVAL more ")" TEXT \
@@ -258,7 +271,7 @@ NO_TEXT NO_TEXT
 #define REQUEST_TYPES(sixth) \
 DLOCK_TYPE_TEXT, DLOCK_TYPE_INTERVAL, DLOCK_TYPE_TEXT, DLOCK_TYPE_TEXT, DLOCK_TYPE_INT4, sixth, \
 DLOCK_TYPE_INT4, DLOCK_TYPE_INTERVAL, DLOCK_TYPE_BOOL, DLOCK_TYPE_INTERVAL, DLOCK_TYPE_INTERVAL, \
-DLOCK_TYPE_BOOL
+DLOCK_TYPE_BOOL, DLOCK_TYPE_BOOL
 
 const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
 	[DLOCK_DEQUEUES] = {
@@ -271,8 +284,8 @@ const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
 		{GRANT_TYPES}, 1
 	},
 	[DLOCK_REFRESHES] = {
-		"u.i, (@.dlock_refresh(key => u.k, version => u.v, ttl => u.t, owner => u.o" KEEP_REST ")"
-		" IS NOT NULL)" TEXT ", @.dlock_check(key => u.k, version => u.v, owner => u.o)" NO_TEXT
+		"u.i, " EPOCH_MS("@.dlock_refresh(key => u.k, version => u.v, ttl => u.t, owner => u.o, value => NULL" TEXT
+						 ", at_least => NULL" INTERVAL ")" MINUS NOW) TEXT ", @.dlock_check(key => u.k, version => u.v, owner => u.o)" NO_TEXT
 		EACH_OF_GRANTS(", " UNNEST("4", INTERVAL), "k, v, o, t", LIMITED_BY("5")),
 		{GRANT_TYPES, DLOCK_TYPE_INTERVAL}, 1
 	},
@@ -292,15 +305,15 @@ const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
 	},
 	[DLOCK_TRIES] = {
 		EACH_TRIED(", value => u.v, priority => u.p, session => u.c, " SLOTS("u.s")
-				   ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d, lazy => u.l, again => true")
-		EACH_REQUEST(BOOL, "k, t, o, v, p, c, s, y, f, a, d, l"),
+				   ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d, lazy => u.l, again => u.g")
+		EACH_REQUEST(BOOL, "k, t, o, v, p, c, s, y, f, a, d, l, g"),
 		{REQUEST_TYPES(DLOCK_TYPE_BOOL)}, 0
 	},
 	[DLOCK_ENQUEUES] = {
 		"u.i, @.dlock_enqueue(key => u.k, ttl => u.t, owner => u.o, value => u.v, priority => u.p"
 		", wait => u.w, " SLOTS("u.s") ", cleanup => u.y, force => u.f, at_least => u.a, delay => u.d"
-		", lazy => u.l, again => true)" TEXT NO_TEXT NO_TEXT
-		EACH_REQUEST(INTERVAL, "k, t, o, v, p, w, s, y, f, a, d, l"),
+		", lazy => u.l, again => u.g)" TEXT NO_TEXT NO_TEXT
+		EACH_REQUEST(INTERVAL, "k, t, o, v, p, w, s, y, f, a, d, l, g"),
 		{REQUEST_TYPES(DLOCK_TYPE_INTERVAL)}, 0
 	},
 	[DLOCK_CLAIMS] = {
@@ -319,13 +332,13 @@ const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
  * that, for the transaction of this statement.
  */
 const char	dlock_sql_renew[] =
-"SELECT x.i, x.refreshed, x.state,"
+"SELECT x.i, x.lasts, x.state,"
 " CASE WHEN x.state" EQUALS "'preempting'" TEXT " THEN"
 " (SELECT " EPOCH_MS("l.requestor_deadline" MINUS NOW)
 " FROM @.dlock_get(key => x.k) l WHERE l.version" EQUALS "x.v) END"
 " FROM (SELECT u.i, u.k, u.v,"
-" CASE WHEN u.r THEN @.dlock_refresh(key => u.k, version => u.v,"
-" ttl => NULL" INTERVAL ", owner => u.o" KEEP_REST ") IS NOT NULL END AS refreshed,"
+" CASE WHEN u.r THEN " EPOCH_MS("@.dlock_refresh(key => u.k, version => u.v,"
+								" ttl => NULL" INTERVAL ", owner => u.o" KEEP_REST ")" MINUS NOW) " END AS lasts,"
 " @.dlock_check(key => u.k, version => u.v, owner => u.o) AS state"
 " FROM " LIMIT("5") ","
 " ROWS FROM (" GRANTS ", pg_catalog.unnest($4" BOOL "[]))"
@@ -333,18 +346,23 @@ const char	dlock_sql_renew[] =
 " WHERE l.t IS NOT NULL OFFSET 0) AS x";
 
 /*
- * Keys, owners, whether the request may still be in the queue.  A request that was
- * withdrawn was not granted.
+ * Keys, owners, whether the request may still be in the queue, and tickets (0: not known).
+ * A request that was withdrawn was not granted.  Where the third is null, the owner may
+ * have other requests, and only that of the ticket is taken back.
  */
 const char	dlock_sql_abandoned[] =
-"SELECT CASE WHEN u.q AND EXISTS (SELECT FROM @.dlock_waiters w WHERE"
+"SELECT CASE WHEN u.t OPERATOR(pg_catalog.<>) 0" INT8 " AND @.dlock_dequeue(ticket => u.t) THEN 'released'" TEXT
+" WHEN u.q AND EXISTS (SELECT FROM @.dlock_waiters w WHERE"
 " CASE WHEN w.ticket IS NOT NULL AND w.key" EQUALS "u.k AND w.owner" EQUALS "u.o"
 " THEN @.dlock_dequeue(ticket => w.ticket) END) THEN 'released'" TEXT
-" ELSE @.dlock_release(key => u.k, version => NULL" INT8 ", owner => u.o) END"
-" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", TEXT) ", " UNNEST("3", BOOL) ") AS u(k, o, q)";
+" WHEN u.q IS NOT NULL THEN @.dlock_release(key => u.k, version => NULL" INT8 ", owner => u.o)"
+" ELSE (SELECT @.dlock_release(key => u.k, version => s.version, owner => u.o)"
+" FROM @.dlock_ticket(ticket => u.t) s WHERE s.version IS NOT NULL) END"
+" FROM ROWS FROM (" UNNEST("1", TEXT) ", " UNNEST("2", TEXT) ", " UNNEST("3", BOOL) ", " UNNEST("4", INT8)
+") AS u(k, o, q, t)";
 
 /*
- * Looking: fill_info() and dlock_list_waiters() in keys.c know the columns by
+ * Looking: fill_info() and dlock_list_waiters() in inspect.c know the columns by
  * number.  A key that an open transaction keeps busy has no version.  Whether we
  * may see owner and value is decided as the server does it; a router names roles
  * that it need not have.

@@ -28,7 +28,7 @@ typedef enum DlockType
 typedef struct DlockPart
 {
 	const char *text;
-	DlockType	types[13];		/* the last one is none */
+	DlockType	types[14];		/* the last one is none */
 	int			is_limited;		/* one more parameter is lock_timeout */
 } DlockPart;
 
@@ -51,6 +51,8 @@ typedef enum DlockKind
 extern const DlockPart dlock_sql_parts[DLOCK_KINDS];
 
 extern const char dlock_sql_lookup[];
+extern const char dlock_sql_schema[];
+extern const char dlock_sql_fence[];
 extern const char dlock_sql_probe[];
 extern const char dlock_sql_listen[];
 extern const char dlock_sql_try[];

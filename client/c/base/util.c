@@ -5,16 +5,10 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sys/random.h>
-#endif
 
 #include "base/constants.h"
 #include "base/util.h"
@@ -118,48 +112,11 @@ dlock_max(int64_t a, int64_t b)
  * Randomness
  */
 
+/* At most 256 bytes.  False: the kernel has none, which is that of an old one or a sandbox. */
 bool
 dlock_random_bytes(void *to, size_t size)
 {
-	char	   *at = to;
-	int			fd;
-
-#ifdef __linux__
-	while (size > 0)
-	{
-		ssize_t		n = getrandom(at, size, 0);
-
-		if (n < 0)
-		{
-			if (errno == EINTR)
-				continue;
-			break;
-		}
-		at += n;
-		size -= (size_t) n;
-	}
-	if (size == 0)
-		return true;
-#endif
-
-	fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	while (size > 0)
-	{
-		ssize_t		n = read(fd, at, size);
-
-		if (n <= 0)
-		{
-			if (n < 0 && errno == EINTR)
-				continue;
-			break;
-		}
-		at += n;
-		size -= (size_t) n;
-	}
-	close(fd);
-	return size == 0;
+	return getentropy(to, size) == 0;
 }
 
 /* For jitter, which may be of poor quality. */
@@ -262,98 +219,63 @@ dlock_clip(char *to, size_t size, const char *from, size_t len)
 	to[n] = '\0';
 }
 
+static const char *const status_names[] = {
+	[DLOCK_OK] = "ok",
+	[DLOCK_BUSY] = "busy",
+	[DLOCK_NOT_HELD] = "not_held",
+	[DLOCK_HELD_BY_OTHER] = "held_by_other",
+	[DLOCK_PREEMPTING] = "preempting",
+	[DLOCK_LOST] = "lost",
+	[DLOCK_REFUSED] = "refused",
+	[DLOCK_UNCHANGED] = "unchanged",
+	[DLOCK_TIMEOUT] = "timeout",
+	[DLOCK_UNREACHABLE] = "unreachable",
+	[DLOCK_DENIED] = "denied",
+	[DLOCK_NOT_READY] = "not_ready",
+	[DLOCK_INVALID] = "invalid",
+	[DLOCK_SERVER_ERROR] = "server_error",
+	[DLOCK_NO_MEMORY] = "no_memory",
+	[DLOCK_CANCELLED] = "cancelled"
+};
+
+static const char *const event_names[] = {
+	[DLOCK_EVENT_PREEMPTED] = "preempted",
+	[DLOCK_EVENT_DANGER] = "danger",
+	[DLOCK_EVENT_LOST] = "lost"
+};
+
+static const char *const reason_names[] = {
+	[DLOCK_REASON_NONE] = "none",
+	[DLOCK_REASON_DEADLINE] = "deadline",
+	[DLOCK_REASON_EXPIRED] = "expired",
+	[DLOCK_REASON_PREEMPTED] = "preempted",
+	[DLOCK_REASON_FORCED] = "forced"
+};
+
+/* A program may ask for the name of any number. */
+#define NAME_OF(names, i) \
+	((size_t) (i) < sizeof(names) / sizeof(names[0]) && names[i] != NULL ? names[i] : "unknown")
+
 const char *
 dlock_status_name(dlock_status status)
 {
-	switch (status)
-	{
-		case DLOCK_OK:
-			return "ok";
-		case DLOCK_BUSY:
-			return "busy";
-		case DLOCK_NOT_HELD:
-			return "not_held";
-		case DLOCK_HELD_BY_OTHER:
-			return "held_by_other";
-		case DLOCK_PREEMPTING:
-			return "preempting";
-		case DLOCK_LOST:
-			return "lost";
-		case DLOCK_REFUSED:
-			return "refused";
-		case DLOCK_UNCHANGED:
-			return "unchanged";
-		case DLOCK_TIMEOUT:
-			return "timeout";
-		case DLOCK_UNREACHABLE:
-			return "unreachable";
-		case DLOCK_DENIED:
-			return "denied";
-		case DLOCK_NOT_READY:
-			return "not_ready";
-		case DLOCK_INVALID:
-			return "invalid";
-		case DLOCK_SERVER_ERROR:
-			return "server_error";
-		case DLOCK_NO_MEMORY:
-			return "no_memory";
-		case DLOCK_CANCELLED:
-			return "cancelled";
-	}
-	return "unknown";
+	return NAME_OF(status_names, status);
 }
 
 const char *
 dlock_event_name(dlock_event_type type)
 {
-	switch (type)
-	{
-		case DLOCK_EVENT_PREEMPTED:
-			return "preempted";
-		case DLOCK_EVENT_DANGER:
-			return "danger";
-		case DLOCK_EVENT_LOST:
-			return "lost";
-	}
-	return "unknown";
+	return NAME_OF(event_names, type);
 }
 
 const char *
 dlock_reason_name(dlock_reason reason)
 {
-	switch (reason)
-	{
-		case DLOCK_REASON_NONE:
-			return "none";
-		case DLOCK_REASON_DEADLINE:
-			return "deadline";
-		case DLOCK_REASON_EXPIRED:
-			return "expired";
-		case DLOCK_REASON_PREEMPTED:
-			return "preempted";
-		case DLOCK_REASON_FORCED:
-			return "forced";
-	}
-	return "unknown";
+	return NAME_OF(reason_names, reason);
 }
 
 int
 dlock_lib_version(void)
 {
 	return DLOCK_LIB_VERSION;
-}
-
-/*
- * Strings
- */
-
-char *
-dlock_strdup(const char *text)
-{
-	size_t		size = strlen(text) + 1;
-	char	   *copy = malloc(size);
-
-	if (copy != NULL)
-		memcpy(copy, text, size);
-	return copy;
 }

@@ -68,6 +68,5 @@ extern dlock_status dlock_fail(dlock_error *err, dlock_status status,
 extern void dlock_error_clear(dlock_error *err);
 extern dlock_status dlock_error_copy(dlock_error *to, const dlock_error *from);
 extern void dlock_clip(char *to, size_t size, const char *from, size_t len);
-extern char *dlock_strdup(const char *text);
 
 #endif							/* DLOCK_UTIL_H */

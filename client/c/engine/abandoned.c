@@ -5,9 +5,9 @@
  *
  * If an acquire ends without an answer, it may have been granted, and nobody
  * would release the lock before its TTL ends.  The background does so when it
- * has a connection (background.c).  It names the owner, which is unique to the request, so
- * it can release no other grant.  If the request may still be in the queue, it
- * is withdrawn first.
+ * has a connection (background.c).  It names the owner, if that is unique to the request,
+ * so it can release no other grant; otherwise the ticket.  If the request may still be in
+ * the queue, it is withdrawn first.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,6 +26,8 @@ typedef struct DlockAbandoned
 	int64_t		due;			/* next try to release it */
 	int64_t		pause;
 	bool		in_queue;		/* its ticket may still wait */
+	bool		by_owner;		/* who has no other request */
+	int64_t		ticket;			/* 0: not known */
 	bool		is_sent;
 } DlockAbandoned;
 
@@ -35,17 +37,19 @@ typedef struct DlockAbandoned
  */
 void
 dlock_abandoned_add(dlock_handle *handle, const char *key, const char *owner,
-					int64_t ttl_ms, bool in_queue)
+					int64_t ttl_ms, bool in_queue, bool by_owner, int64_t ticket)
 {
 	DlockAbandoned *request = calloc(1, sizeof(DlockAbandoned));
 
 	if (request == NULL)
 		return;
-	request->key = dlock_strdup(key);
-	request->owner = dlock_strdup(owner);
+	request->key = strdup(key);
+	request->owner = strdup(owner);
 	request->due = dlock_now();
 	request->pause = DLOCK_ABANDONED_PAUSE_MS;
 	request->in_queue = in_queue;
+	request->by_owner = by_owner;
+	request->ticket = ticket;
 	request->until = dlock_later(request->due, dlock_min(ttl_ms, DLOCK_ABANDONED_LAST_MS));
 	if (request->key == NULL || request->owner == NULL)
 	{
@@ -164,7 +168,12 @@ dlock_abandoned_params(dlock_handle *handle, DlockParamList *list, int64_t now)
 	dlock_params_add_array(list, DLOCK_TYPE_BOOL, n);
 	for (const DlockAbandoned *request = handle->abandoned; request != NULL; request = request->next)
 		if (request->is_sent)
-			dlock_params_add_element(list, DLOCK_TYPE_BOOL, request->in_queue ? "t" : "f");
+			dlock_params_add_element(list, DLOCK_TYPE_BOOL,
+									 !request->by_owner ? NULL : request->in_queue ? "t" : "f");
+	dlock_params_add_array(list, DLOCK_TYPE_INT8, n);
+	for (const DlockAbandoned *request = handle->abandoned; request != NULL; request = request->next)
+		if (request->is_sent)
+			dlock_params_add_number(list, request->ticket);
 	return n;
 }
 

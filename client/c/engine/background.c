@@ -120,11 +120,11 @@ renewal_answered(dlock_handle *handle, const DlockReply *reply, int64_t sent_at,
 {
 	for (int row = 0; row < dlock_reply_rows(reply); row++)
 	{
-		int64_t		i = dlock_reply_int(reply, row, 0) - 1;
+		int			i = dlock_reply_index(reply, row, 0, handle->nrenewing);
 		const char *state = dlock_reply_get(reply, row, 2);
 		dlock_lock *lock;
 
-		if (i < 0 || i >= handle->nrenewing || state == NULL)
+		if (i < 0 || state == NULL)
 			continue;
 		lock = handle->renewing[i];
 		if (lock == NULL || dlock_lease_overdue(lock, now))
@@ -136,7 +136,7 @@ renewal_answered(dlock_handle *handle, const DlockReply *reply, int64_t sent_at,
 			continue;
 		}
 		dlock_events_refuted(lock);
-		if (dlock_reply_bool(reply, row, 1))
+		if (dlock_lease_answered(lock, reply, row, 1))
 			dlock_lease_renewed(lock, sent_at);
 		else if (lock->renewing)
 			lock->due = dlock_lease_next_due(lock, sent_at);
@@ -147,7 +147,7 @@ renewal_answered(dlock_handle *handle, const DlockReply *reply, int64_t sent_at,
 		{
 			lock->asked = true;
 			lock->tell_preempted = true;
-			lock->yield_until = now + dlock_reply_int(reply, row, 3);
+			lock->yield_until = now + dlock_reply_amount(reply, row, 3);
 			dlock_loop_wake_background(handle);
 		}
 	}
@@ -255,7 +255,7 @@ static void
 send_due(dlock_handle *handle, DlockLink *link, int64_t now)
 {
 	DlockParamList *list = &handle->background_params;
-	bool		listens = dlock_conn_listens(link->conn);
+	bool		listens = link->conn->listens;
 
 	if (link->is_new && listens)
 		dlock_events_missed(handle);
@@ -341,7 +341,7 @@ dlock_background_look(dlock_handle *handle, int64_t now)
 	is_idle = link != NULL && link->use == DLOCK_USE_NONE;
 	if (is_idle)
 	{
-		at = dlock_min(dlock_tickets_due(handle, dlock_conn_listens(link->conn)), dlock_abandoned_due(handle));
+		at = dlock_min(dlock_tickets_due(handle, link->conn->listens), dlock_abandoned_due(handle));
 		dlock_loop_due(handle, &handle->background_at, dlock_max(at, now + 1));
 	}
 	else if (at > now)
@@ -350,7 +350,7 @@ dlock_background_look(dlock_handle *handle, int64_t now)
 	at = locks_due(handle, is_idle);
 	dlock_loop_due(handle, &handle->background_at, is_idle ? dlock_max(at, now + 1) : at);
 	handle->watch_fd = -1;
-	if (is_idle && dlock_conn_listens(link->conn))
+	if (is_idle && link->conn->listens)
 	{
 		short		events;
 

@@ -329,7 +329,7 @@ static void
 answer(dlock_handle *handle, DlockLink *link, DlockRequest *request, DlockReply *reply)
 {
 	request->reply = reply;
-	request->host = dlock_conn_host(link->conn);
+	request->host = link->conn->host;
 	if (reply == NULL)
 	{
 		request->in_doubt = true;
@@ -364,7 +364,7 @@ dlock_batch_answered(dlock_handle *handle, DlockLink *link, DlockReply *reply)
 	for (int row = 0; row < dlock_reply_rows(reply); row++)
 	{
 		int64_t		kind = dlock_reply_int(reply, row, 0);
-		int64_t		i = dlock_reply_int(reply, row, 1) - 1;
+		int			i = dlock_reply_index(reply, row, 1, n);
 		DlockRequest *request;
 
 		if (kind < 0 || kind >= DLOCK_KINDS || i < 0)
@@ -392,7 +392,7 @@ dlock_batch_answered(dlock_handle *handle, DlockLink *link, DlockReply *reply)
 static void
 refuse_one(dlock_handle *handle, const DlockLink *link, DlockRequest *request, const dlock_error *error)
 {
-	if (!dlock_conn_timed_out(link->conn) || request->once)
+	if (!link->conn->timed_out || request->once)
 	{
 		dlock_request_fail(handle, request, error);
 		return;
@@ -417,8 +417,7 @@ dlock_batch_refused(dlock_handle *handle, DlockLink *link)
 {
 	DlockRequest *requests[DLOCK_MAX_BATCH];
 	bool		together = link->nsent > 1;
-	bool		retry;
-	const dlock_error *error = dlock_conn_error(link->conn, &retry);
+	const dlock_error *error = &link->conn->error;
 	int			n = take_sent(link, requests);
 
 	if (!together)
@@ -430,7 +429,7 @@ dlock_batch_refused(dlock_handle *handle, DlockLink *link)
 	for (int i = 0; i < n; i++)
 	{
 		requests[i]->alone = true;
-		requests[i]->in_doubt = requests[i]->in_doubt || dlock_conn_is_routed(link->conn);
+		requests[i]->in_doubt = requests[i]->in_doubt || link->conn->routed;
 	}
 	requeue(handle, requests, n);
 }

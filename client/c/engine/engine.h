@@ -19,12 +19,25 @@
 #include "base/constants.h"
 #include "base/sql.h"
 #include "base/util.h"
-#include "engine/params.h"
 #include "net/conn.h"
 
 typedef struct DlockLink DlockLink;
 typedef struct DlockRequest DlockRequest;
 typedef struct DlockSleeper DlockSleeper;
+
+/*
+ * Parameters while they are collected: texts, and arrays, whose bytes are one
+ * behind the other and may move while they grow.
+ */
+typedef struct DlockParamList
+{
+	PQExpBufferData bytes;
+	int			n;
+	size_t		starts[DLOCK_MAX_PARAMS];	/* of an array, in bytes */
+	int			lengths[DLOCK_MAX_PARAMS];
+	int			formats[DLOCK_MAX_PARAMS];	/* 1: it is an array */
+	const char *values[DLOCK_MAX_PARAMS];
+} DlockParamList;
 
 /*
  * Locks
@@ -63,6 +76,7 @@ struct dlock_lock
 
 	/* the lease; see lease.c */
 	int64_t		ttl_ms;
+	int64_t		left_ms;		/* what the last refresh has left of it */
 	DlockHold	hold;
 	dlock_reason reason;
 	int64_t		deadline;		/* from then on it is not ours */
@@ -137,6 +151,12 @@ struct DlockRequest
 	/* if the server is to wait: the number of that parameter, and until when */
 	int			wait_param;		/* from 1, or 0 */
 	int64_t		wait_until;
+
+	/*
+	 * if not 0: the number of the parameter that allows the owner the grant
+	 * that it has already, which is so after a try without an answer
+	 */
+	int			again_param;
 
 	/*
 	 * if not 0: the number of the parameter that is *ttl_ms; 0 there is
@@ -291,7 +311,7 @@ struct dlock_op
 
 	/* parameters */
 	char		texts[6][32];
-	const char *params[13];
+	const char *params[14];
 	DlockParamList *list;		/* of several locks */
 };
 
@@ -507,6 +527,7 @@ extern void dlock_lock_list_add(dlock_lock *lock);
 extern void dlock_lock_list_remove(dlock_lock *lock);
 extern bool dlock_lock_is_active(const dlock_lock *lock);
 extern dlock_status dlock_lock_lost(const dlock_lock *lock, dlock_error *err);
+extern bool dlock_lease_answered(dlock_lock *lock, const DlockReply *reply, int row, int column);
 extern void dlock_lease_renewed(dlock_lock *lock, int64_t sent_at);
 extern void dlock_lease_lost(dlock_lock *lock, dlock_reason reason);
 extern void dlock_lease_gone(dlock_lock *lock, const char *state);
@@ -552,6 +573,15 @@ extern void dlock_events_asked(dlock_handle *handle, dlock_lock *const *locks,
 extern void dlock_events_refuted(dlock_lock *lock);
 extern void dlock_events_unanswered(dlock_lock *lock);
 
+/* params.c; without the mutex */
+extern void dlock_params_init(DlockParamList *list);
+extern void dlock_params_free(DlockParamList *list);
+extern void dlock_params_add_text(DlockParamList *list, const char *text);
+extern void dlock_params_add_array(DlockParamList *list, DlockType type, int n);
+extern void dlock_params_add_element(DlockParamList *list, DlockType type, const char *text);
+extern void dlock_params_add_number(DlockParamList *list, int64_t number);
+extern bool dlock_params_finish(DlockParamList *list);
+
 /* tickets.c */
 extern void dlock_tickets_add(dlock_op *op);
 extern void dlock_tickets_remove(dlock_op *op);
@@ -565,7 +595,8 @@ extern void dlock_tickets_answered(dlock_handle *handle, const DlockReply *reply
 
 /* abandoned.c */
 extern void dlock_abandoned_add(dlock_handle *handle, const char *key,
-								const char *owner, int64_t ttl_ms, bool in_queue);
+								const char *owner, int64_t ttl_ms, bool in_queue,
+								bool by_owner, int64_t ticket);
 extern bool dlock_abandoned_forget(dlock_handle *handle, const char *key,
 								   const char *owner);
 extern int	dlock_abandoned_params(dlock_handle *handle, DlockParamList *list, int64_t now);

@@ -4,7 +4,7 @@
  *	  The locks of a handle: how long each is ours, and how it is lost.
  *
  * The deadline of a lock is nine tenths of its TTL after the moment before the last
- * successful request was sent.  The server counts from when it received the request,
+ * successful request was sent, or of what its answer says is left.  The server counts from when it received the request,
  * so it cannot grant the lock to another client before that.  A late answer does not
  * bring the lock back, so deadlines are checked before answers are read.
  *
@@ -29,11 +29,12 @@ dlock_lock_make(dlock_handle *handle, const char *key, const char *owner,
 	if (lock == NULL)
 		return NULL;
 	lock->handle = handle;
-	lock->key = dlock_strdup(key);
-	lock->owner = owner != NULL ? dlock_strdup(owner) : NULL;
-	lock->slots = options->slots == 1 ? DLOCK_EXCLUSIVE : options->slots;
+	lock->key = strdup(key);
+	lock->owner = owner != NULL ? strdup(owner) : NULL;
+	lock->slots = options->slots;
 	lock->ttl_ms = options->ttl_ms;
-	lock->renew = options->renew < 0 ? options->ttl_ms == 0 : options->renew != 0;
+	lock->left_ms = DLOCK_NEVER;
+	lock->renew = options->renew != 0;
 	lock->callback = options->callback != NULL ? options->callback : handle->callback;
 	lock->callback_arg = options->callback != NULL ? options->callback_arg : handle->callback_arg;
 	lock->holds = 1;
@@ -119,12 +120,27 @@ dlock_lease_next_due(const dlock_lock *lock, int64_t from)
 	return from + dlock_max(dlock_period_ms(lock->ttl_ms, lock->handle->jitter), 1);
 }
 
+/*
+ * The answer to a refresh: how long the lock lasts from then on, which a policy may have
+ * cut short (max_hold).  False: it was not refreshed.
+ */
+bool
+dlock_lease_answered(dlock_lock *lock, const DlockReply *reply, int row, int column)
+{
+	if (dlock_reply_get(reply, row, column) == NULL)
+		return false;
+	lock->left_ms = dlock_reply_amount(reply, row, column);
+	return true;
+}
+
 /* The server has granted or refreshed it; the statement was sent after sent_at. */
 void
 dlock_lease_renewed(dlock_lock *lock, int64_t sent_at)
 {
-	lock->deadline = sent_at + dlock_lease_ms(lock->ttl_ms);
-	lock->danger_at = sent_at + dlock_danger_ms(lock->ttl_ms);
+	int64_t		ttl_ms = dlock_min(lock->ttl_ms, lock->left_ms);
+
+	lock->deadline = sent_at + dlock_lease_ms(ttl_ms);
+	lock->danger_at = sent_at + dlock_danger_ms(ttl_ms);
 	lock->due = dlock_lease_next_due(lock, sent_at);
 	lock->tell_danger = false;
 	dlock_loop_due(lock->handle, &lock->handle->background_at, lock->due);

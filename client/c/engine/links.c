@@ -32,7 +32,7 @@
 static DlockConnState
 state_of(const DlockLink *link)
 {
-	return link->conn != NULL ? dlock_conn_state(link->conn) : DLOCK_CONN_CLOSED;
+	return link->conn != NULL ? link->conn->state : DLOCK_CONN_CLOSED;
 }
 
 /* One more, which is not connected yet.  NULL: no memory. */
@@ -147,7 +147,7 @@ release_link(dlock_handle *handle, DlockLink *link)
 	if (link->probe.state == DLOCK_REQUEST_QUEUED || link->probe.state == DLOCK_REQUEST_SENT)
 		dlock_request_leave(handle, &link->probe);
 	set_use(handle, link, DLOCK_USE_NONE);
-	listens = dlock_conn_listens(link->conn);
+	listens = link->conn->listens;
 	if (listens && background != link)
 	{
 		if (background != NULL && background->use == DLOCK_USE_BACKGROUND &&
@@ -380,12 +380,11 @@ note_life(DlockRequest *request, int64_t turned_away_at)
 static void
 note_signs_of_life(dlock_handle *handle, DlockLink *link)
 {
-	int64_t		turned_away_at = dlock_conn_turned_away_at(link->conn);
-	bool		retry;
+	int64_t		turned_away_at = link->conn->turned_away_at;
 
 	if (link->use == DLOCK_USE_BATCH)
 	{
-		handle->main_error = *dlock_conn_error(link->conn, &retry);
+		handle->main_error = link->conn->error;
 		for (DlockRequest *request = handle->queue.first; request != NULL && turned_away_at > 0;
 			 request = request->next)
 			note_life(request, turned_away_at);
@@ -393,7 +392,7 @@ note_signs_of_life(dlock_handle *handle, DlockLink *link)
 	else if (link->use == DLOCK_USE_BACKGROUND)
 	{
 		handle->alive_at = dlock_max(handle->alive_at, turned_away_at);
-		handle->background_error = *dlock_conn_error(link->conn, &retry);
+		handle->background_error = link->conn->error;
 	}
 	else if (link->bound != NULL)
 		note_life(link->bound, turned_away_at);
@@ -417,7 +416,7 @@ next_try_at(bool turned_away, int64_t backoff, int64_t timeout_ms)
 static void
 pause_main(const dlock_handle *handle, DlockLink *link)
 {
-	bool		turned_away = dlock_conn_turned_away_at(link->conn) > 0;
+	bool		turned_away = link->conn->turned_away_at > 0;
 	int64_t		timeout_ms = DLOCK_NEVER;
 
 	for (const DlockRequest *request = handle->queue.first; request != NULL; request = request->next)
@@ -429,18 +428,16 @@ pause_main(const dlock_handle *handle, DlockLink *link)
 static void
 main_unconnected(dlock_handle *handle, DlockLink *link)
 {
-	bool		retry;
-	bool		full = dlock_conn_found_full(link->conn);
+	bool		full = link->conn->full_host >= 0;
 	DlockRequest *next;
 
-	(void) dlock_conn_error(link->conn, &retry);
 	for (DlockRequest *request = handle->queue.first; request != NULL; request = next)
 	{
 		next = request->next;
-		if (!retry || request->once || (request->is_probe && full))
+		if (!link->conn->retry || request->once || (request->is_probe && full))
 		{
 			request->full = full;
-			request->host = dlock_conn_full_host(link->conn);
+			request->host = link->conn->full_host;
 			dlock_request_take_out(handle, request);
 			dlock_request_fail(handle, request, &handle->main_error);
 		}
@@ -456,20 +453,14 @@ static void
 own_unconnected(dlock_handle *handle, DlockLink *link, int64_t now)
 {
 	DlockRequest *request = link->bound;
-	bool		full = dlock_conn_found_full(link->conn);
-	bool		turned_away = dlock_conn_turned_away_at(link->conn) > 0;
-	bool		retry = true;
+	bool		full = link->conn->full_host >= 0;
+	bool		retry = link->conn->retry;
 
 	link->bound = NULL;
-	if (request != NULL)
-	{
-		request->error = *dlock_conn_error(link->conn, &retry);
-		request->ready_at = next_try_at(turned_away, request->backoff, request->timeout_ms);
-		request->backoff = dlock_min(2 * request->backoff, DLOCK_BACKOFF_LAST_MS);
-	}
+	request->error = link->conn->error;
+	request->ready_at = next_try_at(link->conn->turned_away_at > 0, request->backoff, request->timeout_ms);
+	request->backoff = dlock_min(2 * request->backoff, DLOCK_BACKOFF_LAST_MS);
 	drop_link(handle, link);
-	if (request == NULL)
-		return;
 	if (full && request->use == DLOCK_USE_OWN)
 	{
 		request->ready_at = 0;
@@ -481,24 +472,20 @@ own_unconnected(dlock_handle *handle, DlockLink *link, int64_t now)
 		dlock_request_requeue(handle, request);
 }
 
-/* No host has accepted us. */
+/* No host has accepted us.  Batches can do without a second connection. */
 static void
 not_connected(dlock_handle *handle, DlockLink *link, int64_t now)
 {
 	link->connects = false;
 	note_signs_of_life(handle, link);
+	if (link->use == DLOCK_USE_SECOND)
+		handle->second_retry_at = now + dlock_jitter(DLOCK_SECOND_PAUSE_MS);
 	if (link->use == DLOCK_USE_BATCH)
 		main_unconnected(handle, link);
-	else if (link->use == DLOCK_USE_SECOND)
-	{
-		/* batches can do without it */
-		handle->second_retry_at = now + dlock_jitter(DLOCK_SECOND_PAUSE_MS);
-		drop_link(handle, link);
-	}
-	else if (link->use == DLOCK_USE_BACKGROUND)
-		drop_link(handle, link);
-	else
+	else if (link->bound != NULL)
 		own_unconnected(handle, link, now);
+	else
+		drop_link(handle, link);
 }
 
 /* The connection broke while a statement was under way. */
@@ -547,7 +534,7 @@ probe_done(dlock_handle *handle, DlockRequest *probe)
 	bool		there = probe->reply != NULL || probe->full;
 
 	(void) handle;
-	if (there && probe->host != dlock_conn_host(link->conn))
+	if (there && probe->host != link->conn->host)
 	{
 		dlock_fail(&probe->error, DLOCK_UNREACHABLE, "another server has taken over");
 		there = false;
@@ -601,21 +588,19 @@ static void
 take_reply(dlock_handle *handle, DlockLink *link, int64_t now)
 {
 	DlockReply *reply = dlock_conn_take(link->conn);
-	bool		retry;
 
 	if (reply != NULL)
 		dlock_batch_answered(handle, link, reply);
 	else if (state_of(link) == DLOCK_CONN_READY)
 		dlock_batch_refused(handle, link);
 	else
-		broken(handle, link, dlock_conn_error(link->conn, &retry), false, now);
+		broken(handle, link, &link->conn->error, false, now);
 }
 
 static void
 settle(dlock_handle *handle, DlockLink *link, int64_t now)
 {
 	dlock_error error;
-	bool		retry;
 
 	switch (state_of(link))
 	{
@@ -646,7 +631,7 @@ settle(dlock_handle *handle, DlockLink *link, int64_t now)
 			break;
 		case DLOCK_CONN_CLOSED:
 			if (link->nsent > 0)
-				broken(handle, link, dlock_conn_error(link->conn, &retry), false, now);
+				broken(handle, link, &link->conn->error, false, now);
 			else if (link->connects)
 				not_connected(handle, link, now);
 			else if (link->use == DLOCK_USE_NONE)
@@ -885,8 +870,8 @@ bool
 dlock_links_is_waiting(const DlockLink *link)
 {
 	return link->conn != NULL &&
-		(dlock_conn_connecting(link->conn) || dlock_conn_state(link->conn) == DLOCK_CONN_BUSY ||
-		 (link->use == DLOCK_USE_NONE && dlock_conn_listens(link->conn)));
+		(dlock_conn_connecting(link->conn) || link->conn->state == DLOCK_CONN_BUSY ||
+		 (link->use == DLOCK_USE_NONE && link->conn->listens));
 }
 
 /*

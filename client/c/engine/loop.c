@@ -599,7 +599,7 @@ dlock_loop_finish(dlock_handle *handle, int64_t until)
 
 		for (DlockLink *link = handle->links; link != NULL; link = link->next)
 		{
-			DlockConnState state = link->conn != NULL ? dlock_conn_state(link->conn) : DLOCK_CONN_CLOSED;
+			DlockConnState state = link->conn != NULL ? link->conn->state : DLOCK_CONN_CLOSED;
 
 			any = any || state == DLOCK_CONN_BUSY ||
 				(state > DLOCK_CONN_RESOLVING && state < DLOCK_CONN_READY);

@@ -67,13 +67,23 @@ number_text(char *to, int64_t number)
 	return to;
 }
 
+/*
+ * May it have the grant that its owner has already?  A random owner is that of one request,
+ * which has a grant only if it got no answer before.
+ */
+static bool
+may_adopt(const dlock_options *options)
+{
+	return options->adopt || options->owner == NULL;
+}
+
 /* Has it no more than a key, a TTL and an owner? */
 static bool
 is_simple(const dlock_options *options)
 {
 	return options->value == NULL && options->priority == 0 && options->cleanup_ms == 0 &&
-		!options->force && (options->slots == DLOCK_EXCLUSIVE || options->slots == 1) &&
-		options->at_least_ms == 0 && options->delay_ms == 0 && !options->lazy;
+		!options->force && options->slots == 1 &&
+		options->at_least_ms == 0 && options->delay_ms == 0 && !options->lazy && may_adopt(options);
 }
 
 static void
@@ -85,7 +95,7 @@ request_done(dlock_handle *handle, DlockRequest *request)
 	dlock_op_step(op);
 }
 
-/* Send a request; its answer belongs to that stage. */
+/* A request that the caller completes and submits; its answer belongs to that stage. */
 static void
 prepare(dlock_op *op, DlockStage stage, DlockKind kind, const char *sql, int nparams)
 {
@@ -124,19 +134,27 @@ set_terms(dlock_op *op)
 	op->params[2] = op->lock->owner;
 	op->params[3] = options->value;
 	op->params[4] = number_text(op->texts[PRIORITY], options->priority);
-	op->params[6] = options->slots == DLOCK_SHARED ? NULL :
-		number_text(op->texts[SLOTS], dlock_max(options->slots, 1));
+	op->params[6] = options->slots == DLOCK_SHARED ? NULL : number_text(op->texts[SLOTS], options->slots);
 	op->params[7] = ms_text(op->texts[CLEANUP], options->cleanup_ms);
 	op->params[8] = options->force ? "t" : "f";
 	op->params[9] = ms_text(op->texts[AT_LEAST], options->at_least_ms);
 	op->params[10] = ms_text(op->texts[DELAY], options->delay_ms);
 	op->params[11] = options->lazy ? "t" : "f";
+	op->params[12] = may_adopt(options) || op->in_doubt ? "t" : "f";
 }
 
-/* The first three parameters of statements about several grants (sql.c). */
+/* The first three parameters of a statement about the grant, or about the first n of several. */
 static void
-add_grants(dlock_op *op, size_t n)
+set_grants(dlock_op *op, size_t n)
 {
+	if (!op->several)
+	{
+		op->params[0] = op->lock->key;
+		op->params[1] = number_text(op->texts[NUMBER], op->lock->version);
+		op->params[2] = op->lock->owner;
+		return;
+	}
+	dlock_params_init(op->list);
 	dlock_params_add_array(op->list, DLOCK_TYPE_TEXT, (int) n);
 	for (size_t i = 0; i < n; i++)
 		dlock_params_add_element(op->list, DLOCK_TYPE_TEXT, op->locks[i]->key);
@@ -148,7 +166,7 @@ add_grants(dlock_op *op, size_t n)
 		dlock_params_add_element(op->list, DLOCK_TYPE_TEXT, op->locks[i]->owner);
 }
 
-/* The same, if there may be several locks, whose parameters are in op->list. */
+/* Send a request; the parameters of one about several locks are in op->list. */
 static void
 submit_list(dlock_op *op)
 {
@@ -173,8 +191,9 @@ ask_try(dlock_op *op)
 	set_terms(op);
 	op->params[5] = "f";
 	prepare(op, DLOCK_STAGE_TRY, is_simple(&op->options) ? DLOCK_TRIES_FOR_KEY : DLOCK_TRIES,
-			dlock_sql_try, 12);
+			dlock_sql_try, 13);
 	set_ttl_param(op, 2);
+	op->request.again_param = 13;
 	submit(op);
 }
 
@@ -211,13 +230,15 @@ ask_statement(dlock_op *op)
 		prepare(op, DLOCK_STAGE_TRY, DLOCK_OTHER, waits ? dlock_sql_wait_all : dlock_sql_try_all, 0);
 	}
 	else
-		prepare(op, DLOCK_STAGE_TRY, DLOCK_OTHER, waits ? dlock_sql_wait : dlock_sql_try, waits ? 13 : 12);
+		prepare(op, DLOCK_STAGE_TRY, DLOCK_OTHER, waits ? dlock_sql_wait : dlock_sql_try, waits ? 14 : 13);
 	set_ttl_param(op, 2);
 	if (waits)
 	{
-		op->request.wait_param = op->several ? 9 : 13;
+		op->request.wait_param = op->several ? 9 : 14;
 		op->request.wait_until = op->wait_until;
 	}
+	if (!op->several)
+		op->request.again_param = 13;
 	if (op->options.session)
 		op->request.use = DLOCK_USE_SESSION;
 	op->request.ready_at = dlock_min(op->due, op->wait_until);
@@ -227,9 +248,7 @@ ask_statement(dlock_op *op)
 static void
 ask_adopt(dlock_op *op)
 {
-	op->params[0] = op->lock->key;
-	op->params[1] = number_text(op->texts[NUMBER], op->lock->version);
-	op->params[2] = op->lock->owner;
+	set_grants(op, 1);
 	op->params[3] = op->lock->ttl_ms > 0 ? ms_text(op->texts[CLEANUP], op->lock->ttl_ms) : NULL;
 	prepare(op, DLOCK_STAGE_TRY, DLOCK_OTHER, dlock_sql_adopt, 5);
 	op->request.row_param = 5;
@@ -242,9 +261,11 @@ ask_enqueue(dlock_op *op)
 	int64_t		ttl_ms = dlock_max(dlock_min(op->lock->ttl_ms, DLOCK_CLAIM_MS),
 								   op->options.at_least_ms);
 
+	op->ticket = 0;
 	set_terms(op);
 	op->params[1] = ttl_ms > 0 ? ms_text(op->texts[NUMBER], ttl_ms) : NULL;
-	prepare(op, DLOCK_STAGE_ENQUEUE, DLOCK_ENQUEUES, dlock_sql_enqueue, 12);
+	prepare(op, DLOCK_STAGE_ENQUEUE, DLOCK_ENQUEUES, dlock_sql_enqueue, 13);
+	op->request.again_param = 13;
 	op->request.wait_param = 6;
 	op->request.wait_until = op->wait_until;
 	submit(op);
@@ -276,10 +297,9 @@ ask_dequeue(dlock_op *op)
 static void
 ask_confirm(dlock_op *op)
 {
+	set_grants(op, op->n);
 	if (op->several)
 	{
-		dlock_params_init(op->list);
-		add_grants(op, op->n);
 		dlock_params_add_array(op->list, DLOCK_TYPE_BOOL, (int) op->n);
 		for (size_t i = 0; i < op->n; i++)
 			dlock_params_add_element(op->list, DLOCK_TYPE_BOOL, "t");
@@ -288,9 +308,6 @@ ask_confirm(dlock_op *op)
 	}
 	else
 	{
-		op->params[0] = op->lock->key;
-		op->params[1] = number_text(op->texts[NUMBER], op->lock->version);
-		op->params[2] = op->lock->owner;
 		op->params[3] = NULL;
 		prepare(op, DLOCK_STAGE_CONFIRM, DLOCK_REFRESHES, dlock_sql_refresh, 5);
 	}
@@ -320,17 +337,25 @@ begin(dlock_op *op)
  * The end
  */
 
-/* It may have been granted, or partly, or stand in the queue: have it taken back. */
+/*
+ * It may have been granted, or partly, or stand in the queue: have it taken back.  Another
+ * request may have a grant of a name that the program chose, so what is not known by its
+ * ticket is left to its TTL then.
+ */
 static void
 take_back(dlock_op *op, bool in_queue)
 {
 	int64_t		ttl_ms = op->lock->ttl_ms;
+	int64_t		ticket = in_queue ? op->ticket : 0;
 
+	if (!may_adopt(&op->options) && ticket == 0)
+		return;
 	/* a lock that was adopted may not know the owner */
 	for (size_t i = 0; i < op->n; i++)
 		if (op->locks[i]->owner != NULL)
 			dlock_abandoned_add(op->handle, op->locks[i]->key, op->locks[i]->owner,
-								ttl_ms > 0 ? ttl_ms : op->handle->ttl_ms, in_queue);
+								ttl_ms > 0 ? ttl_ms : op->handle->ttl_ms, in_queue,
+								may_adopt(&op->options), ticket);
 }
 
 /* Tell the thread or the program that waits for it. */
@@ -474,26 +499,37 @@ lost(dlock_op *op)
 	end(op);
 }
 
+/*
+ * The lock, of the first n, that a row of an answer is about.  An answer about several begins
+ * with their number; what it says is in *column.  NULL: none, so the server is not ours.
+ */
+static dlock_lock *
+lock_of(const dlock_op *op, size_t n, const DlockReply *reply, int row, int *column)
+{
+	int			i = op->several ? dlock_reply_index(reply, row, 0, (int) n) : 0;
+
+	*column = op->several ? 1 : 0;
+	return i >= 0 ? op->locks[i] : NULL;
+}
+
 /* Take the versions out of the reply.  False: it was not granted. */
 static bool
 take_versions(dlock_op *op, const DlockReply *reply)
 {
 	size_t		n = 0;
 
-	if (!op->several)
-	{
-		op->lock->version = dlock_reply_int(reply, 0, 0);
-		return op->lock->version != 0;
-	}
+	for (size_t i = 0; i < op->n; i++)
+		op->locks[i]->version = 0;
 	for (int row = 0; row < dlock_reply_rows(reply); row++)
 	{
-		int64_t		i = dlock_reply_int(reply, row, 0) - 1;
+		int			column;
+		dlock_lock *lock = lock_of(op, op->n, reply, row, &column);
 
-		if (i < 0 || i >= (int64_t) op->n)
+		if (lock == NULL || lock->version > 0)
 			continue;
-		op->locks[i]->version = dlock_reply_int(reply, row, 1);
-		op->locks[i]->ttl_ms = op->lock->ttl_ms;
-		n++;
+		lock->version = dlock_reply_int(reply, row, column);
+		lock->ttl_ms = op->lock->ttl_ms;
+		n += lock->version > 0;
 	}
 	return n == op->n;
 }
@@ -535,7 +571,7 @@ adopted(dlock_op *op, const DlockReply *reply)
 		return;
 	}
 	if (op->lock->ttl_ms == 0)
-		op->lock->ttl_ms = dlock_max(dlock_reply_int(reply, 0, 0), 1);
+		op->lock->ttl_ms = dlock_max(dlock_reply_amount(reply, 0, 0), 1);
 	op->lock->slots = dlock_reply_slots(reply, 0, 1);
 	granted(op, op->request.sent_at);
 }
@@ -546,11 +582,14 @@ confirmed(dlock_op *op, const DlockReply *reply)
 {
 	size_t		ours = 0;
 
-	if (!op->several)
-		ours = dlock_reply_bool(reply, 0, 0);
-	else
-		for (int row = 0; row < dlock_reply_rows(reply); row++)
-			ours += dlock_reply_bool(reply, row, 1);
+	for (int row = 0; row < dlock_reply_rows(reply); row++)
+	{
+		int			column;
+
+		dlock_lock *lock = lock_of(op, op->n, reply, row, &column);
+
+		ours += lock != NULL && dlock_lease_answered(lock, reply, row, column);
+	}
 	if (ours == op->n)
 		granted(op, op->request.sent_at);
 	else
@@ -622,7 +661,7 @@ claimed(dlock_op *op, const DlockReply *reply)
 	else if (strcmp(state, "granted") == 0)
 	{
 		op->lock->version = dlock_reply_int(reply, 0, 1);
-		if (!dlock_reply_bool(reply, 0, 2))
+		if (!dlock_lease_answered(op->lock, reply, 0, 2) || op->lock->version <= 0)
 			lost(op);
 		else
 		{
@@ -761,20 +800,14 @@ begin_release(dlock_op *op)
 	}
 	for (size_t i = 0; i < op->nasked; i++)
 		op->locks[i]->ours_until = op->locks[i]->hold == DLOCK_HOLD_OURS ? op->locks[i]->deadline : 0;
+	set_grants(op, op->nasked);
 	if (op->several)
 	{
-		dlock_params_init(op->list);
-		add_grants(op, op->nasked);
 		dlock_params_add_text(op->list, NULL);
 		prepare(op, DLOCK_STAGE_RELEASE, DLOCK_OTHER, dlock_sql_release_all, 0);
 	}
 	else
-	{
-		op->params[0] = op->lock->key;
-		op->params[1] = number_text(op->texts[NUMBER], op->lock->version);
-		op->params[2] = op->lock->owner;
 		prepare(op, DLOCK_STAGE_RELEASE, DLOCK_RELEASES, dlock_sql_release, 4);
-	}
 	op->request.row_param = 4;
 	submit_list(op);
 }
@@ -807,16 +840,18 @@ release_answered(dlock_op *op, const DlockReply *reply)
 {
 	if (reply == NULL)
 		note_failure(op, op->request.error.status, &op->request.error);
-	else if (!op->several)
-		released(op, op->lock, dlock_reply_get(reply, 0, 0));
-	else
-		for (int row = 0; row < dlock_reply_rows(reply); row++)
-		{
-			int64_t		i = dlock_reply_int(reply, row, 0) - 1;
+	for (int row = 0; reply != NULL && row < dlock_reply_rows(reply); row++)
+	{
+		int			column;
+		dlock_lock *lock = lock_of(op, op->nasked, reply, row, &column);
 
-			if (i >= 0 && i < (int64_t) op->nasked)
-				released(op, op->locks[i], dlock_reply_get(reply, row, 1));
-		}
+		if (lock != NULL)
+			released(op, lock, dlock_reply_get(reply, row, column));
+	}
+	/* each has a row, unless a function of the server is not ours */
+	for (size_t i = 0; reply != NULL && i < op->nasked; i++)
+		if (op->locks[i]->hold != DLOCK_HOLD_RELEASED)
+			released(op, op->locks[i], NULL);
 	end(op);
 }
 

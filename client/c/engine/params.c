@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/params.h"
+#include "engine/engine.h"
 
 /* The OIDs of the types, which are the same on every server. */
 static const int32_t oids[] = {

@@ -67,10 +67,12 @@ dlock_request_set_params(DlockRequest *request, const DlockConn *conn, int64_t n
 	if (request->ttl_param > 0)
 	{
 		if (*request->ttl_ms == 0)
-			*request->ttl_ms = dlock_max(dlock_conn_default_ttl(conn), request->ttl_least);
+			*request->ttl_ms = dlock_max(conn->default_ttl, request->ttl_least);
 		snprintf(request->ttl_text, sizeof(request->ttl_text), "%lld ms", (long long) *request->ttl_ms);
 		request->params[request->ttl_param - 1] = request->ttl_text;
 	}
+	if (request->again_param > 0 && request->in_doubt)
+		request->params[request->again_param - 1] = "t";
 	if (request->row_param > 0)
 		request->params[request->row_param - 1] = row_limit;
 	if (request->wait_param > 0)
@@ -244,9 +246,7 @@ dlock_request_leave(dlock_handle *handle, DlockRequest *request)
 			dlock_request_take_out(handle, request);
 		else
 		{
-			bool		retry;
-
-			request->error = *dlock_conn_error(request->link->conn, &retry);
+			request->error = request->link->conn->error;
 			request->link->bound = NULL;
 		}
 		/* the error of an earlier try says more than a timeout */

@@ -6,8 +6,7 @@
  *	  fenced_writer CONNINFO KEY TEXT [PAUSE]
  *
  * Writes TEXT into table journal(token, what).  dlock_fence() in the same
- * transaction raises LK001 unless we hold the lock, and keeps it ours until
- * the commit.  So even a writer that slept through its lease (PAUSE is in
+ * transaction fails unless we hold the lock, and keeps it ours until the commit.  So even a writer that slept through its lease (PAUSE is in
  * milliseconds, and nothing renews the lock meanwhile) does no harm.  Only the
  * fence protects against that; a look at the clock does not.
  *
@@ -41,17 +40,17 @@ run(PGconn *conn, const char *sql, int nparams, const char *const *params)
 }
 
 static int
-write_fenced(PGconn *conn, const char *key, int64_t version, const char *text)
+write_fenced(PGconn *conn, const dlock_lock *lock, const char *text)
 {
 	char		token[24];
-	const char *fence[] = {key, token};
 	const char *row[] = {token, text};
 	const char *code;
+	dlock_error err;
 
-	snprintf(token, sizeof(token), "%lld", (long long) version);
+	snprintf(token, sizeof(token), "%lld", (long long) dlock_version(lock));
 	code = run(conn, "BEGIN", 0, NULL);
-	if (code[0] == '\0')
-		code = run(conn, "SELECT dlock_fence($1::text, $2::int8)", 2, fence);
+	if (code[0] == '\0' && dlock_fence(conn, lock, &err) != DLOCK_OK)
+		code = err.sqlstate;
 	if (code[0] == '\0')
 		code = run(conn, "INSERT INTO journal VALUES ($1::int8, $2)", 2, row);
 	if (code[0] == '\0')
@@ -85,9 +84,9 @@ main(int argc, char **argv)
 		fprintf(stderr, "%s\n", err.message);
 		return 3;
 	}
-	/* with a TTL, the lock is renewed only if options.renew is set */
 	dlock_options_init(&options);
 	options.ttl_ms = argc > 4 ? 500 : 30000;
+	options.renew = 0;
 	if (dlock_acquire(handle, argv[2], &options, &lock, &err) != DLOCK_OK)
 	{
 		printf("no lock: %s\n", err.message);
@@ -101,13 +100,12 @@ main(int argc, char **argv)
 	/* the data has a connection of its own */
 	conn = PQconnectdb(argv[1]);
 	if (PQstatus(conn) == CONNECTION_OK)
-		result = write_fenced(conn, argv[2], dlock_version(lock), argv[3]);
+		result = write_fenced(conn, lock, argv[3]);
 	else
 		fprintf(stderr, "%s", PQerrorMessage(conn));
 	PQfinish(conn);
 
-	dlock_release(lock, -1, &err);
-	dlock_free(lock);
+	dlock_release_free(lock, -1, &err);
 	dlock_close(handle);
 	return result;
 }

@@ -24,9 +24,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <libpq-fe.h>
+
 #include "base/sql.h"
 #include "base/util.h"
-#include "net/conn_int.h"
+#include "net/conn.h"
 #include "net/errors.h"
 
 /*
@@ -177,13 +179,6 @@ dlock_conn_result_error(DlockConn *conn, const PGresult *result)
 		conn->retry = true;
 }
 
-const dlock_error *
-dlock_conn_error(const DlockConn *conn, bool *retry)
-{
-	*retry = conn->retry;
-	return &conn->error;
-}
-
 /*
  * Statements
  */
@@ -194,6 +189,15 @@ succeeded(const PGresult *result)
 	ExecStatusType status = PQresultStatus(result);
 
 	return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
+}
+
+/* No statement of ours copies. */
+static bool
+is_copy(const PGresult *result)
+{
+	ExecStatusType status = PQresultStatus(result);
+
+	return status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH;
 }
 
 /*
@@ -221,6 +225,14 @@ dlock_conn_transfer(DlockConn *conn, short revents)
 
 		if (result == NULL)
 			return 1;
+		if (is_copy(result))
+		{
+			/* libpq would return it again and again */
+			PQclear(result);
+			dlock_fail(&conn->error, DLOCK_SERVER_ERROR, "the server gave an unexpected answer");
+			conn->retry = false;
+			return -1;
+		}
 
 		/*
 		 * An error after a result means that the commit failed, or that the
@@ -285,19 +297,6 @@ dlock_conn_listen(DlockConn *conn, DlockNotified notified, void *arg,
 		conn->until = dlock_later(now, patience);
 		dlock_conn_send_listen(conn);
 	}
-}
-
-/* Does each call take effect by itself, even if the statement fails? */
-bool
-dlock_conn_is_routed(const DlockConn *conn)
-{
-	return conn->routed;
-}
-
-bool
-dlock_conn_listens(const DlockConn *conn)
-{
-	return conn->listens;
 }
 
 static void
@@ -409,6 +408,7 @@ dlock_conn_send(DlockConn *conn, const char *sql, const DlockParams *params)
 	return was_sent(conn, dlock_prepare_send(conn, sql, params));
 }
 
+/* In state DONE: the reply, or NULL after an error.  Then it is READY. */
 DlockReply *
 dlock_conn_take(DlockConn *conn)
 {
@@ -443,12 +443,6 @@ dlock_conn_take(DlockConn *conn)
 	return NULL;
 }
 
-DlockConnState
-dlock_conn_state(const DlockConn *conn)
-{
-	return conn->state;
-}
-
 bool
 dlock_conn_connecting(const DlockConn *conn)
 {
@@ -469,44 +463,4 @@ int64_t
 dlock_conn_until(const DlockConn *conn)
 {
 	return dlock_conn_connecting(conn) ? conn->until : DLOCK_NEVER;
-}
-
-/* Did a timeout of the server end the statement?  Then it can be sent again. */
-bool
-dlock_conn_timed_out(const DlockConn *conn)
-{
-	return conn->timed_out;
-}
-
-/* When a server last answered that it cannot accept us; 0: never. */
-int64_t
-dlock_conn_turned_away_at(const DlockConn *conn)
-{
-	return conn->turned_away_at;
-}
-
-/* Did it because it is full? */
-bool
-dlock_conn_found_full(const DlockConn *conn)
-{
-	return conn->full_host >= 0;
-}
-
-int
-dlock_conn_full_host(const DlockConn *conn)
-{
-	return conn->full_host;
-}
-
-int64_t
-dlock_conn_default_ttl(const DlockConn *conn)
-{
-	return conn->default_ttl;
-}
-
-/* The number of the host that it is connected to. */
-int
-dlock_conn_host(const DlockConn *conn)
-{
-	return conn->host;
 }

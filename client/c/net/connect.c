@@ -20,10 +20,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <libpq-fe.h>
+
 #include "base/constants.h"
 #include "base/sql.h"
 #include "base/util.h"
-#include "net/conn_int.h"
+#include "net/conn.h"
 #include "net/errors.h"
 
 static void next_address(DlockConn *conn, int64_t now);
@@ -259,7 +261,15 @@ looked_up(DlockConn *conn, int64_t now)
 		return;
 	}
 
-	conn->schema = dlock_strdup(PQgetvalue(result, 0, 0));
+	if (PQnfields(result) != 8)
+	{
+		dlock_fail(&conn->error, DLOCK_SERVER_ERROR, "server \"%s\" gave an unexpected answer", host_name(conn));
+		conn->retry = false;
+		next_address(conn, now);
+		return;
+	}
+
+	conn->schema = strdup(PQgetvalue(result, 0, 0));
 	if (conn->schema == NULL)
 	{
 		dlock_conn_no_memory(conn);
@@ -270,7 +280,7 @@ looked_up(DlockConn *conn, int64_t now)
 	__atomic_store_n(&conn->conninfo->unflushed, PQgetvalue(result, 0, 7)[0] == 't', __ATOMIC_RELAXED);
 	/* null if the library is not preloaded, which the next call will report */
 	conn->default_ttl = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
-	if (conn->default_ttl <= 0)
+	if (conn->default_ttl <= 0 || conn->default_ttl > DLOCK_MAX_AMOUNT)
 		conn->default_ttl = DLOCK_DEFAULT_TTL_MS;
 	conn->statement_timeout = conn->direct ? 0 : strtoll(PQgetvalue(result, 0, 3), NULL, 10);
 	PQclear(result);

@@ -17,7 +17,7 @@
 
 #include "base/constants.h"
 #include "base/util.h"
-#include "net/conninfo.h"
+#include "net/conn.h"
 
 /* The nth element of a list with commas; a list of one is for all hosts. */
 static bool
@@ -59,8 +59,8 @@ add_param(DlockConninfo *conninfo, const char *keyword, const char *value)
 {
 	int			n = conninfo->nparams;
 
-	conninfo->keywords[n] = dlock_strdup(keyword);
-	conninfo->values[n] = dlock_strdup(value);
+	conninfo->keywords[n] = strdup(keyword);
+	conninfo->values[n] = strdup(value);
 	conninfo->nparams++;
 	return conninfo->keywords[n] != NULL && conninfo->values[n] != NULL;
 }

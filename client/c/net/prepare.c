@@ -27,9 +27,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <libpq-fe.h>
+
 #include "base/constants.h"
 #include "base/util.h"
-#include "net/conn_int.h"
+#include "net/conn.h"
 
 typedef struct DlockPrepared
 {
@@ -107,7 +109,7 @@ find_or_note(DlockConn *conn, const char *sql)
 	if (this->name[0] == '\0')
 	{
 		free(this->sql);
-		this->sql = dlock_strdup(sql);
+		this->sql = strdup(sql);
 	}
 	return NULL;
 }

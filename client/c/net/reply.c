@@ -3,13 +3,16 @@
  * reply.c
  *	  The rows that a server returned.
  *
+ * The server may be broken, or not ours.  So nothing here relies on what it says: there
+ * may be any number of rows and columns, and any text or null in each.
+ *
  *-------------------------------------------------------------------------
  */
 #include <stdlib.h>
 
 #include <libpq-fe.h>
 
-#include "dlock.h"
+#include "base/constants.h"
 #include "net/reply.h"
 
 /* What replies share; the threads that free them may run at the same time. */
@@ -72,16 +75,48 @@ dlock_reply_get(const DlockReply *reply, int row, int column)
 	if (reply->row >= 0)
 		row = reply->row;
 	column += reply->column;
+	/* libpq would say so in a notice, and that is all */
+	if (column >= PQnfields(result))
+		return NULL;
 	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
 }
 
-/* 0 for null. */
+/* The same of a column that no server of ours leaves null: "" for null. */
+const char *
+dlock_reply_text(const DlockReply *reply, int row, int column)
+{
+	const char *text = dlock_reply_get(reply, row, column);
+
+	return text != NULL ? text : "";
+}
+
+/* 0 for null.  It may be any number, as of a version; see dlock_reply_amount(). */
 int64_t
 dlock_reply_int(const DlockReply *reply, int row, int column)
 {
 	const char *text = dlock_reply_get(reply, row, column);
 
 	return text != NULL ? strtoll(text, NULL, 10) : 0;
+}
+
+/* A number or a time to compute with: it is cut, so that nothing overflows. */
+int64_t
+dlock_reply_amount(const DlockReply *reply, int row, int column)
+{
+	int64_t		number = dlock_reply_int(reply, row, column);
+
+	if (number > DLOCK_MAX_AMOUNT)
+		return DLOCK_MAX_AMOUNT;
+	return number < -DLOCK_MAX_AMOUNT ? -DLOCK_MAX_AMOUNT : number;
+}
+
+/* Which of n things a row is about, whose numbers are from 1: from 0, or -1 for none. */
+int
+dlock_reply_index(const DlockReply *reply, int row, int column, int n)
+{
+	int64_t		number = dlock_reply_int(reply, row, column);
+
+	return number >= 1 && number <= n ? (int) number - 1 : -1;
 }
 
 /* False for null. */
@@ -93,7 +128,7 @@ dlock_reply_bool(const DlockReply *reply, int row, int column)
 	return text != NULL && text[0] == 't';
 }
 
-/* 1 is exclusive, null is shared. */
+/* 1 is exclusive, null is shared: DLOCK_SHARED. */
 int32_t
 dlock_reply_slots(const DlockReply *reply, int row, int column)
 {
@@ -101,7 +136,7 @@ dlock_reply_slots(const DlockReply *reply, int row, int column)
 
 	if (dlock_reply_get(reply, row, column) == NULL)
 		return DLOCK_SHARED;
-	return slots == 1 ? DLOCK_EXCLUSIVE : (int32_t) slots;
+	return slots >= 1 && slots <= INT32_MAX ? (int32_t) slots : 1;
 }
 
 void

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
-#include "net/resolve.h"
+#include "net/conn.h"
 
 struct DlockResolve
 {
@@ -82,7 +82,7 @@ keep_addresses(DlockResolve *job, const struct addrinfo *list)
 		if (getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof(text),
 						NULL, 0, NI_NUMERICHOST) != 0)
 			continue;
-		job->addresses[job->naddresses] = dlock_strdup(text);
+		job->addresses[job->naddresses] = strdup(text);
 		if (job->addresses[job->naddresses] != NULL)
 			job->naddresses++;
 	}
@@ -129,7 +129,7 @@ dlock_resolve_start(const char *host)
 
 	if (job == NULL)
 		return NULL;
-	job->host = dlock_strdup(host);
+	job->host = strdup(host);
 	if (job->host == NULL || pipe2(job->fds, O_CLOEXEC | O_NONBLOCK) != 0)
 	{
 		free(job->host);

@@ -63,10 +63,10 @@ hold_name(const Hold *hold)
 
 /* Does the lock around us serve what is asked for here? */
 static bool
-serves(const dlock_lock *lock, int32_t asked)
+serves(const dlock_lock *lock, const dlock_options *asked)
 {
-	return dlock_slots(lock) == DLOCK_EXCLUSIVE || asked == DLOCK_SHARED ||
-		dlock_slots(lock) == asked;
+	return dlock_slots(lock) == 1 || asked->shared ||
+		(!dlock_is_shared(lock) && dlock_slots(lock) == asked->slots);
 }
 
 /* Use what we run under.  DLOCK_OK also if there is nothing. */
@@ -87,7 +87,7 @@ borrow(Attempt *attempt, int i)
 	/* the command that held it has ended, and left its environment behind */
 	if (status == DLOCK_LOST)
 		return DLOCK_OK;
-	if (status == DLOCK_OK && !serves(hold->locks[i], options.slots))
+	if (status == DLOCK_OK && !serves(hold->locks[i], &options))
 	{
 		snprintf(attempt->err.message, sizeof(attempt->err.message),
 				 "lock \"%s\" is held by the \"dlock exec\" around this one, but not exclusively",
@@ -120,7 +120,7 @@ acquire_rest(Attempt *attempt)
 		attempt->single = last;
 	else if (n > 1)
 	{
-		status = dlock_acquire_all(attempt->handle, keys, n, NULL, attempt->options,
+		status = dlock_acquire_all(attempt->handle, keys, n, NULL, NULL, attempt->options,
 								   locks, &attempt->err);
 		n = 0;
 		for (i = 0; i < hold->count; i++)
@@ -178,23 +178,29 @@ static int
 acquire_in_thread(Attempt *attempt, const Options *options)
 {
 	pthread_t	thread;
+	Waiting		waiting;
 
 	if (pthread_create(&thread, NULL, attempt_main, attempt) != 0)
 	{
 		error("could not start a thread");
 		exit(EXIT_INTERNAL);
 	}
+	waiting_begin(&waiting, attempt->handle, attempt->hold, attempt->options);
 	while (!atomic_load(&attempt->done))
 	{
-		int			news = news_wait(DLOCK_NEVER);
+		int			news = news_wait(waiting.tell_at);
 
 		if (is_ending_signal(news))
 		{
+			waiting_end(&waiting, false);
 			take_back(attempt, options);
 			return news;
 		}
+		if (news == NEWS_NONE && dlock_now() >= waiting.tell_at)
+			waiting_tell(&waiting);
 	}
 	pthread_join(thread, NULL);
+	waiting_end(&waiting, attempt->status == DLOCK_OK && attempt->single < 0);
 	return 0;
 }
 
@@ -211,50 +217,40 @@ on_done(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error *
 	atomic_store(&attempt->done, true);
 }
 
-/* A person wants to know why nothing happens. */
-static void
-tell_wait(Attempt *attempt)
-{
-	const char *key = attempt->hold->keys[attempt->single];
-
-	notice("waiting for lock \"%s\"", key);
-	report_holders(attempt->handle, DLOCK_BUSY, &key, 1);
-}
-
 /* The single one.  Returns the signal that ended it, or 0. */
 static int
 acquire_single(Attempt *attempt)
 {
 	dlock_options options = *attempt->options;
-	int64_t		tell_at = isatty(STDERR_FILENO) ? dlock_now() + TELL_WAIT_MS : DLOCK_NEVER;
+	Waiting		waiting;
 	dlock_op   *op;
 	int			signo = 0;
 
 	if (attempt->mode == HOLD_CAMPAIGN)
 		options.wait_ms = -1;
+	waiting_begin(&waiting, attempt->handle, attempt->hold, &options);
 	attempt->status = dlock_acquire_start(attempt->handle, attempt->hold->keys[attempt->single],
 										  &options, on_done, attempt, &op, &attempt->err);
 	atomic_store(&attempt->done, attempt->status != DLOCK_OK);
 	news_add_input(dlock_handle_fd(attempt->handle));
 	while (!atomic_load(&attempt->done))
 	{
-		int			news = news_wait(tell_at);
+		int			news = news_wait(waiting.tell_at);
 
 		if (is_ending_signal(news))
 		{
 			/* a second one ends us at once */
 			end_by_signals();
 			signo = news;
+			waiting.tell_at = DLOCK_NEVER;
 			dlock_op_cancel(op);
 		}
-		if (news == NEWS_NONE)
-		{
-			tell_at = DLOCK_NEVER;
-			tell_wait(attempt);
-		}
+		if (news == NEWS_NONE && dlock_now() >= waiting.tell_at)
+			waiting_tell(&waiting);
 		dlock_handle_process(attempt->handle);
 	}
 	news_add_input(-1);
+	waiting_end(&waiting, attempt->status == DLOCK_OK);
 	if (signo != 0)
 	{
 		if (attempt->status == DLOCK_OK)

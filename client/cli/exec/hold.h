@@ -35,9 +35,29 @@ extern dlock_status hold_release(Hold *hold, int64_t timeout, dlock_error *err);
 extern void hold_free(Hold *hold);
 extern const char *hold_name(const Hold *hold);
 
+/* waiting.c: what is told meanwhile */
+typedef struct
+{
+	dlock_handle *handle;
+	const Hold *hold;
+	const char *owner;			/* of our request */
+	int64_t		began;
+	int64_t		until;
+	int64_t		tell_at;		/* the next time */
+	bool		told;
+	bool		is_missing;		/* in the queue, when it was last looked at */
+	bool		is_live;		/* on a terminal */
+} Waiting;
+
+extern void waiting_begin(Waiting *waiting, dlock_handle *handle, const Hold *hold,
+						  const dlock_options *options);
+extern void waiting_tell(Waiting *waiting);
+extern void waiting_end(Waiting *waiting, bool granted);
+
 /* denied.c: messages about a key that we did not get, or have lost */
-extern void report_holders(dlock_handle *handle, dlock_status status,
-						   const char *const *keys, int count);
+extern void text_pending(Text *line, dlock_handle *handle, int32_t pid);
+extern bool report_holders(dlock_handle *handle, dlock_status status,
+						   const char *const *keys, int count, const char *owner);
 extern int	report_denied(dlock_handle *handle, dlock_status status,
 						  const dlock_error *err, const Hold *hold,
 						  const Options *options);

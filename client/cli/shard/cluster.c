@@ -96,7 +96,10 @@ char *
 server_get(Server *server, const char *sql, const char *one, const char *two)
 {
 	PGresult   *result = server_ask(server, sql, one, two);
-	char	   *value = PQntuples(result) > 0 ? copy_string(PQgetvalue(result, 0, 0)) : NULL;
+	char	   *value = NULL;
+
+	if (PQntuples(result) > 0 && PQnfields(result) > 0)
+		value = copy_string(PQgetvalue(result, 0, 0));
 
 	PQclear(result);
 	return value;
@@ -153,7 +156,7 @@ server_open(Server *server, const char *kind, const char *name, const char *conn
 	server->schema = copy_string("");
 	snprintf(pid, sizeof(pid), "%d", PQbackendPID(server->pg));
 	set = server_get(server, prepare, pid, NULL);
-	if (set[0] == '\0')
+	if (set == NULL || set[0] == '\0')
 	{
 		error("%s \"%s\" is reached through a pooler", kind, server->name);
 		hint("Moving shards needs direct connections.");

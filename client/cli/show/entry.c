@@ -234,7 +234,7 @@ text_holders(Text *to, const Entry *entry)
 	{
 		if (entry->grants[i].slots > most)
 			most = entry->grants[i].slots;
-		shared |= entry->grants[i].slots == DLOCK_SHARED;
+		shared |= entry->grants[i].shared;
 	}
 	text_format(to, "%llu", (unsigned long long) holder_count(entry));
 	if (shared)
@@ -243,13 +243,13 @@ text_holders(Text *to, const Entry *entry)
 		text_format(to, " of %d", (int) most);
 }
 
-/* What one of them has, or a waiter wants. */
+/* What one of them has, or a waiter wants; 0: shared. */
 void
 text_slots(Text *to, int32_t slots)
 {
-	if (slots == DLOCK_SHARED)
+	if (slots == 0)
 		text_add(to, "shared");
-	else if (slots == DLOCK_EXCLUSIVE)
+	else if (slots == 1)
 		text_add(to, "exclusive");
 	else
 		text_format(to, "1 of %d", (int) slots);
@@ -257,12 +257,13 @@ text_slots(Text *to, int32_t slots)
 
 /* As the server has it: 1 is exclusive, null is shared. */
 static void
-json_slots(Text *json, int32_t slots)
+json_slots(Text *json, int32_t slots, bool shared)
 {
-	if (slots == DLOCK_SHARED)
+	if (shared)
 		json_null(json, "slots");
 	else
-		json_number(json, "slots", slots == DLOCK_EXCLUSIVE ? 1 : slots);
+		json_number(json, "slots", slots);
+	json_bool(json, "shared", shared);
 }
 
 /* 0: there is none. */
@@ -298,7 +299,7 @@ json_grant(Text *json, const dlock_info *info)
 	json_string(json, "value", info->value);
 	json_bool(json, "hidden", info->hidden);
 	json_string(json, "state", info->state);
-	json_slots(json, info->slots);
+	json_slots(json, info->slots, info->shared);
 	json_number(json, "priority", info->priority);
 	json_time(json, "acquired_at", info->acquired_at_ms);
 	json_time(json, "refreshed_at", info->refreshed_at_ms);
@@ -365,12 +366,13 @@ json_waiter(Text *json, const dlock_waiter *waiter)
 		json_null(json, "position");
 		json_null(json, "priority");
 		json_null(json, "slots");
+		json_null(json, "shared");
 	}
 	else
 	{
 		json_number(json, "position", waiter->position);
 		json_number(json, "priority", waiter->priority);
-		json_slots(json, waiter->slots);
+		json_slots(json, waiter->slots, waiter->shared);
 	}
 	json_time(json, "since", waiter->since_ms);
 	if (waiter->until_ms != 0)

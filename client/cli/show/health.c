@@ -72,8 +72,8 @@ add_text(Text *out, const DlockReply *reply)
 
 	for (row = 0; row < dlock_reply_rows(reply); row++)
 	{
-		const char *name = dlock_reply_get(reply, row, 0);
-		const char *status = dlock_reply_get(reply, row, 1);
+		const char *name = dlock_reply_text(reply, row, 0);
+		const char *status = dlock_reply_text(reply, row, 1);
 		const char *what_to_do = dlock_reply_get(reply, row, 3);
 
 		if (row == 0)
@@ -84,7 +84,7 @@ add_text(Text *out, const DlockReply *reply)
 			text_printable(out, name);
 			text_add(out, ": ");
 		}
-		text_printable(out, dlock_reply_get(reply, row, 2));
+		text_printable(out, dlock_reply_text(reply, row, 2));
 		text_add(out, "\n");
 		if (what_to_do != NULL && strcmp(status, "ok") != 0)
 			add_advice(out, what_to_do);
@@ -116,7 +116,7 @@ add_json(Text *json, const DlockReply *reply)
 int
 run_health(const Options *options)
 {
-	dlock_handle *handle = connect_server(options);
+	dlock_handle *handle = connect_reader(options, NULL);
 	dlock_error err = {0};
 	DlockReply *reply = NULL;
 	Text		out = {0};
@@ -128,7 +128,7 @@ run_health(const Options *options)
 		dlock_close(handle);
 		return unknown(options, status, &err);
 	}
-	code = plugin_code(dlock_reply_get(reply, 0, 1));
+	code = plugin_code(dlock_reply_text(reply, 0, 1));
 	if (options->json)
 		add_json(&out, reply);
 	else

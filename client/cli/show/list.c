@@ -360,15 +360,15 @@ list_get_hot(dlock_handle *handle, const char *pattern, int64_t max_keys,
 
 /* One key, by the index. */
 dlock_status
-list_get_one(dlock_handle *handle, const char *key, List *list, dlock_error *err)
+list_get_one(dlock_handle *handle, const char *key, int64_t timeout, List *list, dlock_error *err)
 {
 	char	   *pattern = literal_pattern(key);
 	dlock_status status;
 
 	memset(list, 0, sizeof(*list));
-	status = dlock_get_infos(handle, key, -1, &list->infos, &list->info_count, err);
+	status = dlock_get_info(handle, key, timeout, &list->infos, &list->info_count, err);
 	if (status == DLOCK_OK)
-		status = dlock_list_waiters(handle, pattern, 0, -1, &list->waiters,
+		status = dlock_list_waiters(handle, pattern, 0, timeout, &list->waiters,
 									&list->waiter_count, err);
 	free(pattern);
 	if (status == DLOCK_OK)
@@ -418,9 +418,19 @@ format_time(Text *out, const char *format, int64_t unix_ms, bool utc)
 		localtime_r(&seconds, &tm);
 	strftime(buffer, sizeof(buffer), format, &tm);
 	text_format(out, "%s.%03d", buffer, (int) (unix_ms % 1000));
+	if (utc)
+		text_add(out, "Z");
+	else
+	{
+		/* as PostgreSQL writes it: +00, +05:30 */
+		strftime(buffer, sizeof(buffer), "%z", &tm);
+		text_add_bytes(out, buffer, 3);
+		if (strcmp(buffer + 3, "00") != 0)
+			text_format(out, ":%s", buffer + 3);
+	}
 }
 
-/* In local time, for people. */
+/* In local time, with its zone, for people. */
 void
 text_time(Text *out, int64_t unix_ms)
 {
@@ -434,7 +444,6 @@ json_time(Text *json, const char *name, int64_t unix_ms)
 	Text		time = {0};
 
 	format_time(&time, "%Y-%m-%dT%H:%M:%S", unix_ms, true);
-	text_add(&time, "Z");
 	json_string(json, name, time.data);
 	text_free(&time);
 }

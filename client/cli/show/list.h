@@ -50,7 +50,7 @@ extern dlock_status list_get_hot(dlock_handle *handle, const char *pattern,
 								 int64_t max_keys, int64_t timeout, List *list,
 								 dlock_error *err);
 extern dlock_status list_get_one(dlock_handle *handle, const char *key,
-								 List *list, dlock_error *err);
+								 int64_t timeout, List *list, dlock_error *err);
 extern Entry *list_find(const List *list, const char *key);
 extern Entry *list_add(List *list, const char *key);
 extern void list_by_key(List *list);
@@ -70,6 +70,7 @@ extern Colour state_colour(const char *state);
 extern Colour entry_colour(const Entry *entry);
 extern void text_holders(Text *to, const Entry *entry);
 extern void text_slots(Text *to, int32_t slots);
+extern void text_info(Text *out, const Entry *entry, const List *list);
 extern void list_sort(List *list, const char *by);
 extern void list_free(List *list);
 extern const char *duration_string(int64_t ms, Text *buffer);

@@ -38,8 +38,8 @@ numbers_counter(const Numbers *numbers, const char *name)
 	int			row;
 
 	for (row = 0; row < dlock_reply_rows(numbers->counters); row++)
-		if (strcmp(dlock_reply_get(numbers->counters, row, 0), name) == 0)
-			return dlock_reply_int(numbers->counters, row, 1);
+		if (strcmp(dlock_reply_text(numbers->counters, row, 0), name) == 0)
+			return dlock_reply_amount(numbers->counters, row, 1);
 	return 0;
 }
 
@@ -47,10 +47,10 @@ numbers_counter(const Numbers *numbers, const char *name)
 static int64_t
 bucket(const Numbers *now, const Numbers *before, int row)
 {
-	int64_t		count = dlock_reply_int(now->times, row, 1);
+	int64_t		count = dlock_reply_amount(now->times, row, 1);
 
 	if (before != NULL && row < dlock_reply_rows(before->times))
-		count -= dlock_reply_int(before->times, row, 1);
+		count -= dlock_reply_amount(before->times, row, 1);
 	return count > 0 ? count : 0;
 }
 
@@ -82,7 +82,7 @@ numbers_percentile(const Numbers *now, const Numbers *before, int percent,
 	for (row = 0; total > 0 && row < dlock_reply_rows(now->times); row++)
 	{
 		if (dlock_reply_get(now->times, row, 0) != NULL)
-			result->bound = dlock_reply_int(now->times, row, 0);
+			result->bound = dlock_reply_amount(now->times, row, 0);
 		else
 			result->beyond = true;
 		so_far += bucket(now, before, row);
@@ -118,8 +118,8 @@ json_numbers(Text *json, const Numbers *numbers, int64_t max_keys)
 
 	for (row = 0; row < dlock_reply_rows(numbers->counters); row++)
 	{
-		const char *name = dlock_reply_get(numbers->counters, row, 0);
-		int64_t		value = dlock_reply_int(numbers->counters, row, 1);
+		const char *name = dlock_reply_text(numbers->counters, row, 0);
+		int64_t		value = dlock_reply_amount(numbers->counters, row, 1);
 
 		if (strcmp(name, "stats_reset") == 0)
 			json_time(json, name, value);
@@ -136,10 +136,10 @@ json_numbers(Text *json, const Numbers *numbers, int64_t max_keys)
 	{
 		json_open(json, NULL, '{');
 		if (dlock_reply_get(numbers->times, row, 0) != NULL)
-			json_seconds(json, "upper", dlock_reply_int(numbers->times, row, 0));
+			json_seconds(json, "upper", dlock_reply_amount(numbers->times, row, 0));
 		else
 			json_null(json, "upper");
-		json_number(json, "count", dlock_reply_int(numbers->times, row, 1));
+		json_number(json, "count", dlock_reply_amount(numbers->times, row, 1));
 		json_close(json, '}');
 	}
 	json_close(json, ']');
@@ -148,9 +148,9 @@ json_numbers(Text *json, const Numbers *numbers, int64_t max_keys)
 	{
 		json_open(json, NULL, '{');
 		json_string(json, "key", dlock_reply_get(numbers->contended, row, 0));
-		json_number(json, "busy", dlock_reply_int(numbers->contended, row, 1));
-		json_number(json, "waits", dlock_reply_int(numbers->contended, row, 2));
-		json_seconds(json, "wait_time", dlock_reply_int(numbers->contended, row, 3));
+		json_number(json, "busy", dlock_reply_amount(numbers->contended, row, 1));
+		json_number(json, "waits", dlock_reply_amount(numbers->contended, row, 2));
+		json_seconds(json, "wait_time", dlock_reply_amount(numbers->contended, row, 3));
 		json_close(json, '}');
 	}
 	json_close(json, ']');

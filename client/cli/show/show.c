@@ -290,7 +290,7 @@ show_pages(dlock_handle *handle, Listing *listing, List *list, dlock_error *err)
 int
 run_ls(const Options *options)
 {
-	dlock_handle *handle = connect_server(options);
+	dlock_handle *handle = connect_reader(options, NULL);
 	Listing		listing = {.options = options};
 	dlock_error err = {0};
 	List		list;
@@ -444,54 +444,53 @@ add_holders(Text *out, const Entry *entry)
 	add_table(out, table);
 }
 
-static void
-show_info(const Entry *entry, const List *list)
+/* Everything about a key, as dlock info and dlock top show it. */
+void
+text_info(Text *out, const Entry *entry, const List *list)
 {
 	const dlock_info *asked = NULL;
-	Text		out = {0};
 	Text		buffer = {0};
 	size_t		i;
 
-	add_line(&out, "key", entry->key);
-	add_line(&out, "state", entry_state(entry));
+	add_line(out, "key", entry->key);
+	add_line(out, "state", entry_state(entry));
 	if (entry->grant_count > 1)
 	{
 		text_holders(&buffer, entry);
-		add_line(&out, "holders", buffer.data);
+		add_line(out, "holders", buffer.data);
 		text_free(&buffer);
 	}
 	else if (entry->grant_count == 1 && !is_pending(entry->grants))
-		add_grant(&out, entry->grants);
-	add_users(&out, entry);
+		add_grant(out, entry->grants);
+	add_users(out, entry);
 	for (i = 0; i < entry->grant_count && asked == NULL; i++)
 		if (entry->grants[i].has_requestor)
 			asked = &entry->grants[i];
 	if (asked != NULL)
-		add_requestor(&out, asked);
-	add_line_number(&out, "waiting", entry->waiting);
-	add_line_number(&out, "watching", entry->watching);
+		add_requestor(out, asked);
+	add_line_number(out, "waiting", entry->waiting);
+	add_line_number(out, "watching", entry->watching);
 	if (entry->grant_count > 1)
-		add_holders(&out, entry);
+		add_holders(out, entry);
 	if (list->waiter_count > 0)
 	{
 		Table	   *table = table_new(waiter_columns, WAITER_COLUMNS);
 
 		for (i = 0; i < list->waiter_count; i++)
 			add_waiter(table, &list->waiters[i]);
-		add_table(&out, table);
+		add_table(out, table);
 	}
-	finish_output(&out);
 }
 
 int
 run_info(const Options *options)
 {
-	dlock_handle *handle = connect_server(options);
+	dlock_handle *handle = connect_reader(options, NULL);
 	dlock_error err = {0};
 	List		list;
 	Entry		nobody = {.key = options->key};
 	const Entry *entry;
-	dlock_status status = list_get_one(handle, options->key, &list, &err);
+	dlock_status status = list_get_one(handle, options->key, -1, &list, &err);
 	bool		busy;
 
 	if (status != DLOCK_OK)
@@ -515,7 +514,12 @@ run_info(const Options *options)
 		finish_line(&json);
 	}
 	else
-		show_info(entry, &list);
+	{
+		Text		out = {0};
+
+		text_info(&out, entry, &list);
+		finish_output(&out);
+	}
 	list_free(&list);
 	dlock_close(handle);
 	return busy ? 0 : EXIT_LOST;

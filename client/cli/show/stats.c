@@ -34,9 +34,9 @@ add_contended(Text *out, const Options *options, const DlockReply *contended)
 	for (row = 0; row < dlock_reply_rows(contended) && row < max_keys(options); row++)
 	{
 		table_cell(table, CYAN, dlock_reply_get(contended, row, 0));
-		table_number(table, PLAIN, dlock_reply_int(contended, row, 1));
-		table_number(table, PLAIN, dlock_reply_int(contended, row, 2));
-		table_duration(table, PLAIN, dlock_reply_int(contended, row, 3));
+		table_number(table, PLAIN, dlock_reply_amount(contended, row, 1));
+		table_number(table, PLAIN, dlock_reply_amount(contended, row, 2));
+		table_duration(table, PLAIN, dlock_reply_amount(contended, row, 3));
 	}
 	table_text(table, out, terminal_width(), NULL, colours_on(stdout));
 	table_free(table);
@@ -61,8 +61,8 @@ add_text(Text *out, const Options *options, const Numbers *numbers)
 
 	for (row = 0; row < dlock_reply_rows(numbers->counters); row++)
 	{
-		const char *name = dlock_reply_get(numbers->counters, row, 0);
-		int64_t		value = dlock_reply_int(numbers->counters, row, 1);
+		const char *name = dlock_reply_text(numbers->counters, row, 0);
+		int64_t		value = dlock_reply_amount(numbers->counters, row, 1);
 
 		text_format(out, "%-16s ", name);
 		if (strcmp(name, "stats_reset") == 0)
@@ -82,7 +82,7 @@ add_text(Text *out, const Options *options, const Numbers *numbers)
 int
 run_stats(const Options *options)
 {
-	dlock_handle *handle = connect_server(options);
+	dlock_handle *handle = connect_reader(options, NULL);
 	dlock_error err = {0};
 	Numbers		numbers;
 	Text		out = {0};

@@ -3,7 +3,9 @@
  *	  Printing a line for each change of a key.
  */
 #include "show/list.h"
+#include "times.h"
 
+#include <poll.h>
 #include <string.h>
 
 /* Continuation lines are indented, so that changes stand out. */
@@ -68,25 +70,55 @@ print_change(const Options *options, int64_t version, bool cools, const dlock_in
 	return finish_line(&line);
 }
 
-/*
- * Who has it now.  *cools_for: nobody, but it stays busy for so long; 0: it does
- * not.
- */
-static dlock_status
-look(dlock_handle *handle, const Options *options, dlock_info **info,
-	 int64_t *cools_for, dlock_error *err)
+/* What a look at the key has found. */
+typedef struct
 {
-	dlock_status status = dlock_get_info(handle, options->key, -1, info, err);
+	dlock_info *infos;
+	size_t		count;
+	const dlock_info *holder;	/* NULL: nobody has it */
+	int64_t		cools_for;		/* but it stays busy for so long */
+} Seen;
 
-	*cools_for = 0;
-	if (status == DLOCK_NOT_HELD)
-		return DLOCK_OK;
-	if (status == DLOCK_OK && is_cooling(*info))
+static void
+forget(Seen *seen)
+{
+	dlock_list_free(seen->infos, seen->count);
+	memset(seen, 0, sizeof(*seen));
+}
+
+static dlock_status
+look(dlock_handle *handle, const Options *options, Seen *seen, dlock_error *err)
+{
+	dlock_status status;
+	Entry		entry = {.key = options->key};
+
+	forget(seen);
+	status = dlock_get_info(handle, options->key, -1, &seen->infos, &seen->count, err);
+	entry.grants = seen->infos;
+	entry.grant_count = seen->count;
+	seen->holder = shown_grant(&entry);
+	if (seen->holder != NULL && is_cooling(seen->holder))
+		seen->cools_for = seen->holder->remaining_ms + 1;
+	if (seen->holder != NULL && (is_cooling(seen->holder) || is_pending(seen->holder)))
+		seen->holder = NULL;
+	return status;
+}
+
+/* A standby is not told of changes, so we look until there is one. */
+static dlock_status
+look_again(dlock_handle *handle, const Options *options, Seen *seen, int64_t *version,
+		   dlock_error *err)
+{
+	int64_t		before = *version;
+	bool		cooled = seen->cools_for > 0;
+	dlock_status status;
+
+	do
 	{
-		*cools_for = (*info)->remaining_ms + 1;
-		dlock_info_free(*info);
-		*info = NULL;
-	}
+		poll(NULL, 0, STANDBY_LOOK_MS);
+		status = look(handle, options, seen, err);
+		*version = seen->holder != NULL ? seen->holder->version : 0;
+	} while (status == DLOCK_OK && *version == before && cooled == (seen->cools_for > 0));
 	return status;
 }
 
@@ -98,43 +130,44 @@ look(dlock_handle *handle, const Options *options, dlock_info **info,
 int
 run_watch(const Options *options)
 {
-	dlock_handle *handle = connect_server(options);
+	bool		on_standby;
+	dlock_handle *handle = connect_reader(options, &on_standby);
 	dlock_error err = {0};
 	dlock_status status;
 	int64_t		version;
-	int64_t		cools_for;
 	int64_t		lines = 0;
 	bool		told = true;
-	dlock_info *info = NULL;
+	Seen		seen = {0};
 
-	status = look(handle, options, &info, &cools_for, &err);
-	version = info != NULL ? info->version : 0;
+	status = look(handle, options, &seen, &err);
+	version = seen.holder != NULL ? seen.holder->version : 0;
 	while (status == DLOCK_OK)
 	{
 		/* an observer of an election is not interested in the gaps */
 		if (!options->observe || version != 0)
 		{
-			told = print_change(options, version, cools_for > 0, info);
+			told = print_change(options, version, seen.cools_for > 0, seen.holder);
 			lines++;
 		}
-		dlock_info_free(info);
-		info = NULL;
-		if (!told || (options->until_free && version == 0 && cools_for == 0) ||
+		if (!told || (options->until_free && version == 0 && seen.cools_for == 0) ||
 			(options->count > 0 && lines >= options->count))
 			break;
+		if (on_standby)
+		{
+			status = look_again(handle, options, &seen, &version, &err);
+			continue;
+		}
 		status = dlock_watch(handle, options->key, &version,
-							 cools_for > 0 ? cools_for : -1, &err);
+							 seen.cools_for > 0 ? seen.cools_for : -1, &err);
 		if (status != DLOCK_OK && status != DLOCK_UNCHANGED)
 			break;
-		status = look(handle, options, &info, &cools_for, &err);
+		status = look(handle, options, &seen, &err);
 
 		/* it has changed again meanwhile, which is the next line */
-		if (info != NULL && info->version != version)
-		{
-			dlock_info_free(info);
-			info = NULL;
-		}
+		if (seen.holder != NULL && seen.holder->version != version)
+			seen.holder = NULL;
 	}
+	forget(&seen);
 	if (status != DLOCK_OK)
 		return give_up(handle, status, &err, options->key);
 	dlock_close(handle);

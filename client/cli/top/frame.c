@@ -274,6 +274,8 @@ make_frame(Top *top, Text *out, List *list, const dlock_error *err)
 		add_help(top, out);
 	else if (err != NULL)
 		add_error(top, out, err);
+	else if (top->opened != NULL)
+		add_opened(top, out);
 	else if (top->live)
 		add_screen(top, out, list, total);
 	else

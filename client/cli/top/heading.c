@@ -119,6 +119,8 @@ add_title(const Top *top, Text *out)
 	Text	   *text;
 
 	text_add(part(&line, 0, PLAIN), " dlock top");
+	if (top->server.len > 0)
+		text_format(part(&line, 1, PLAIN), "  %s", top->server.data);
 	text = part(&line, 2, PLAIN);
 	text_add(text, "  ");
 	text_clock(text, unix_now_ms(), false);
@@ -396,13 +398,37 @@ add_question(const Top *top, Text *out)
 	Line		line = {0};
 	Text	   *text = part(&line, 0, PLAIN);
 
-	text_add(text, " keys: ");
+	text_add(text, top->asking == ASK_FILTER ? " keys: " : top->asking == ASK_KEY ? " open: " :
+			 top->asking == ASK_REASON ? " reason for a release by force: " :
+			 " take the lock away from its holders (y/n)? ");
 	(void) printable_cut(text, top->typed.data != NULL ? top->typed.data : "",
 						 top->width - shown_width(text->data) - 1);
 	text_add(text, "_");
-	text_add(part(&line, 1, PLAIN), "   Enter show");
+	text_add(part(&line, 1, PLAIN), top->asking == ASK_FILTER ? "   Enter show" :
+			 top->asking == ASK_KEY ? "   Enter open" : "");
 	text_add(part(&line, 2, PLAIN), "   Esc back");
-	text_add(part(&line, 3, PLAIN), "   a prefix; * any text, ? a character");
+	if (top->asking == ASK_FILTER)
+		text_add(part(&line, 3, PLAIN), "   a prefix; * any text, ? a character");
+	if (top->asking == ASK_KEY)
+		text_add(part(&line, 3, PLAIN), "   how the key begins; nothing: the first one");
+	add_line(top, out, &line, true);
+}
+
+/* What was done with an opened lock, or can be. */
+void
+add_opened_status(const Top *top, Text *out)
+{
+	Line		line = {0};
+
+	if (top->asking != ASK_NOTHING)
+	{
+		add_question(top, out);
+		return;
+	}
+	text_add(part(&line, 0, PLAIN), " Esc back");
+	text_add(part(&line, 2, PLAIN), "   x release by force");
+	if (top->said.len > 0)
+		text_format(part(&line, 1, PLAIN), "   %s", top->said.data);
 	add_line(top, out, &line, true);
 }
 
@@ -435,6 +461,7 @@ add_status(const Top *top, Text *out, size_t total, bool more)
 	text_format(part(&line, 4, PLAIN), "   %s scroll",
 				locale_is_utf8() ? "\xe2\x86\x91\xe2\x86\x93" : "j k");
 	text_add(part(&line, 3, PLAIN), "   / filter");
+	text_add(part(&line, 5, PLAIN), "   Enter open");
 	text_add(part(&line, 5, PLAIN), top->hot_only ? "   c locks" : "   c hot keys");
 	if (!top->hot_only)
 		text_add(part(&line, 6, PLAIN), "   s order");
@@ -455,6 +482,7 @@ add_help(const Top *top, Text *out)
 		{"/", "show keys that begin with what"},
 		{"", "you type (* any text, ? one"},
 		{"", "character); nothing shows all"},
+		{"Enter", "open a lock; there, x releases"},
 		{"c", "hot keys, or the locks again"},
 		{"s", "next order"},
 		{"+ -", "longer or shorter interval"},
@@ -462,7 +490,6 @@ add_help(const Top *top, Text *out)
 		{"j k", "up and down, as the arrows"},
 		{"f b", "by pages, as PgDn and PgUp"},
 		{"g G", "begin and end, as Home and End"},
-		{"", ""},
 		{"busy", "tries that found a key busy"},
 		{"waits", "how long those took that have"},
 		{"", "ended: half and 99 % of them"},

@@ -109,7 +109,7 @@ find_row(const DlockReply *contended, const char *key)
 	int			row;
 
 	for (row = 0; row < dlock_reply_rows(contended); row++)
-		if (strcmp(dlock_reply_get(contended, row, 0), key) == 0)
+		if (strcmp(dlock_reply_text(contended, row, 0), key) == 0)
 			return row;
 	return -1;
 }
@@ -144,8 +144,8 @@ first_seen(const Samples *samples, const char *key, int *row)
 static int64_t
 since(const DlockReply *now, int row, const DlockReply *before, int before_row, int column)
 {
-	int64_t		count = dlock_reply_int(now, row, column);
-	int64_t		base = before != NULL ? dlock_reply_int(before, before_row, column) : 0;
+	int64_t		count = dlock_reply_amount(now, row, column);
+	int64_t		base = before != NULL ? dlock_reply_amount(before, before_row, column) : 0;
 
 	/* a key that had been displaced is counted from zero again */
 	return count >= base ? count - base : count;
@@ -166,7 +166,7 @@ samples_count_keys(const Samples *samples, List *list, const char *pattern, List
 	list_free(hot);
 	for (row = 0; row < dlock_reply_rows(now); row++)
 	{
-		const char *key = dlock_reply_get(now, row, 0);
+		const char *key = dlock_reply_text(now, row, 0);
 		int			then = 0;
 		const DlockReply *before = first_seen(samples, key, &then);
 		int64_t		busy = since(now, row, before, then, 1);

@@ -5,6 +5,7 @@
 #include "signals.h"
 #include "times.h"
 #include "top/top.h"
+#include "api/inspect.h"
 #include "base/util.h"
 
 #include <signal.h>
@@ -15,6 +16,9 @@
 /* how many keys are looked at, besides those that are waited for or contended */
 #define MAX_KEYS	500
 
+/* how much of the name of the database is shown */
+#define SERVER_WIDTH 24
+
 static void
 look_at_terminal(Top *top)
 {
@@ -22,6 +26,26 @@ look_at_terminal(Top *top)
 		screen_size(&top->width, &top->height);
 	else
 		top->width = terminal_width();
+}
+
+/* Which server it is: the one that we are connected to may change. */
+static void
+look_who(Top *top, dlock_handle *handle, int64_t timeout)
+{
+	DlockReply *reply = NULL;
+
+	text_clear(&top->server);
+	if (dlock_read(handle, "SELECT pg_catalog.current_database(),"
+				   " COALESCE(pg_catalog.host(pg_catalog.inet_server_addr()), 'local'::pg_catalog.text),"
+				   " pg_catalog.current_setting('port')", timeout, &reply, NULL) == DLOCK_OK)
+	{
+		(void) printable_cut(&top->server, dlock_reply_text(reply, 0, 0), SERVER_WIDTH);
+		text_add(&top->server, " on ");
+		text_printable(&top->server, dlock_reply_text(reply, 0, 1));
+		text_add(&top->server, ":");
+		text_printable(&top->server, dlock_reply_text(reply, 0, 2));
+	}
+	dlock_reply_free(reply);
 }
 
 /* Ask the server for everything that a frame shows. */
@@ -34,13 +58,20 @@ look_at_server(Top *top, dlock_handle *handle, int64_t timeout, List *list,
 
 	list_free(&top->hot);
 	list_free(list);
+	if (top->server.len == 0)
+		look_who(top, handle, timeout);
 	status = numbers_get(handle, timeout, &numbers, err);
 	if (status == DLOCK_OK)
 		status = list_get_hot(handle, top->filter, MAX_KEYS, timeout, list, err);
+	if (status == DLOCK_OK && top->opened != NULL)
+		status = look_at_lock(top, handle, err);
 	if (status == DLOCK_OK)
 		samples_add(&top->samples, &numbers);
 	else
+	{
 		list_free(list);
+		text_clear(&top->server);
+	}
 	numbers_free(&numbers);
 	return status;
 }
@@ -114,7 +145,35 @@ erase(Text *text)
 	text->data[text->len] = '\0';
 }
 
-/* While a filter is typed.  *sample: ask the server now. */
+static void
+ask(Top *top, Question question)
+{
+	text_clear(&top->typed);
+	top->asking = question;
+}
+
+/* What was typed is complete.  A release needs a reason, and a second thought. */
+static void
+end_question(Top *top)
+{
+	Question	question = top->asking;
+
+	top->asking = ASK_NOTHING;
+	if (question == ASK_FILTER)
+		set_filter(top);
+	else if (question == ASK_KEY)
+		open_lock(top);
+	else if (question == ASK_REASON && top->typed.len > 0)
+	{
+		free(top->reason);
+		top->reason = text_take(&top->typed);
+		ask(top, ASK_SURE);
+	}
+	else if (question == ASK_SURE)
+		top->release = top->typed.len == 1 && top->typed.data[0] == 'y';
+}
+
+/* While something is typed.  *sample: ask the server now. */
 static void
 take_typed(Top *top, int key, bool *sample)
 {
@@ -124,13 +183,12 @@ take_typed(Top *top, int key, bool *sample)
 	{
 		case '\n':
 		case '\r':
-			set_filter(top);
-			top->asking = false;
+			end_question(top);
 			*sample = true;
 			break;
 		case KEY_ESCAPE:
 		case 7:					/* Ctrl-G */
-			top->asking = false;
+			top->asking = ASK_NOTHING;
 			break;
 		case 8:					/* Ctrl-H */
 		case 127:
@@ -194,8 +252,11 @@ take_command(Top *top, int key, bool *sample)
 			top->help = true;
 			break;
 		case '/':
-			text_clear(&top->typed);
-			top->asking = true;
+			ask(top, ASK_FILTER);
+			break;
+		case '\n':
+		case '\r':
+			ask(top, ASK_KEY);
 			break;
 		case 'c':
 			top->hot_only = !top->hot_only;
@@ -224,12 +285,18 @@ take_key(Top *top, int key, bool *sample)
 {
 	if (key == 26)				/* Ctrl-Z */
 		screen_suspend();
-	else if (top->asking)
+	else if (top->asking != ASK_NOTHING)
 		take_typed(top, key, sample);
 	else if (key == 'q' || key == 'Q' || key == 4)	/* Ctrl-D */
 		return false;
 	else if (top->help)
 		top->help = false;
+	else if (top->opened != NULL && key == 'x')
+		ask(top, ASK_REASON);
+	else if (top->opened != NULL && (key == KEY_ESCAPE || key == '\r' || key == '\n'))
+		close_lock(top);
+	else if (top->opened != NULL)
+		*sample = true;
 	else
 		take_command(top, key, sample);
 	return true;
@@ -255,7 +322,7 @@ take_keys(Top *top, bool *sample)
 static bool
 wants_escape(const Top *top)
 {
-	return (top->asking || top->help) && screen_in_escape();
+	return (top->asking != ASK_NOTHING || top->help || top->opened != NULL) && screen_in_escape();
 }
 
 /* A signal, a key, or the time to look.  Returns false at the end. */
@@ -300,6 +367,9 @@ live(Top *top, dlock_handle *handle)
 	bool		sample = true;
 	bool		goes_on = true;
 
+	/* only until the end of this function */
+	/* cppcheck-suppress autoVariables */
+	top->list = &list;
 	news_start();
 	news_add_input(STDIN_FILENO);
 	screen_take();
@@ -339,7 +409,7 @@ int
 run_top(const Options *options)
 {
 	Top			top = {.options = *options};
-	dlock_handle *handle = connect_server(options);
+	dlock_handle *handle = connect_reader(options, NULL);
 	int			code = 0;
 
 	top.coloured = colours_on(stdout);
@@ -354,8 +424,10 @@ run_top(const Options *options)
 	else
 		code = one_frame(&top, handle);
 	list_free(&top.hot);
+	close_lock(&top);
 	samples_free(&top.samples);
 	text_free(&top.typed);
+	text_free(&top.server);
 	free(top.filter);
 	dlock_close(handle);
 	return code;

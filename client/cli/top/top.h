@@ -42,9 +42,23 @@ extern int64_t samples_interval(const Samples *samples, bool oldest);
 extern void samples_count_keys(const Samples *samples, List *list,
 							   const char *pattern, List *hot);
 
+/* What is being typed. */
+typedef enum
+{
+	ASK_NOTHING,
+	ASK_FILTER,
+	ASK_KEY,					/* to be opened */
+	ASK_REASON,					/* of a release by force */
+	ASK_SURE					/* y or n */
+} Question;
+
+/* of an opened lock, so many sessions are looked at */
+#define MAX_SESSIONS 4
+
 typedef struct
 {
 	Options		options;
+	Text		server;			/* database, host and port, as shown */
 	char	   *filter;			/* a shell pattern, or NULL */
 	Samples		samples;
 	List		hot;			/* keys, the most contended first */
@@ -57,8 +71,17 @@ typedef struct
 	/* what the screen shows */
 	bool		hot_only;		/* instead of locks */
 	bool		help;
-	bool		asking;			/* for a filter */
+	Question	asking;
 	Text		typed;
+
+	/* the lock that was opened; see opened.c */
+	char	   *opened;			/* NULL: none */
+	List		detail;
+	Text		sessions;		/* what is known of them, printable */
+	char	   *reason;			/* to release it by force */
+	bool		release;		/* at the next look */
+	Text		said;			/* what came of that */
+	const List *list;			/* what keys there are to open */
 
 	/* the position in the list; make_frame() keeps it in range */
 	size_t		first;
@@ -83,6 +106,14 @@ extern void add_events(const Top *top, Text *out);
 extern void add_status(const Top *top, Text *out, size_t total, bool more);
 extern void add_help(const Top *top, Text *out);
 extern void add_colour(const Top *top, Text *out, Colour colour);
+
+extern void add_opened_status(const Top *top, Text *out);
+
+/* opened.c: one lock */
+extern void open_lock(Top *top);
+extern void close_lock(Top *top);
+extern dlock_status look_at_lock(Top *top, dlock_handle *handle, dlock_error *err);
+extern void add_opened(const Top *top, Text *out);
 
 /* screen.c: the terminal as a screen, and keys that are not characters */
 #define KEY_UP 0x100

@@ -1,7 +1,7 @@
 """What both worlds share: the state of locks and requests, and the decisions about them.
 
-Nothing here blocks.  An acquire is a generator of steps: questions to the server, pauses, and
-waits for an event.  _sync.py takes these steps in the caller's thread, aio.py in its task.
+Nothing here blocks.  Requests, and the keeper, are generators of steps: questions to the server,
+pauses, waits for an event.  _sync.py takes these steps in a thread, aio.py in a task.
 
     TRY -> granted
      |
@@ -9,9 +9,9 @@ waits for an event.  _sync.py takes these steps in the caller's thread, aio.py i
                         ^--------'
     ... and from the beginning if the server does not know the ticket any more.
 
-The keeper (a thread or a task with a connection of its own) asks plan() what to send next.  The
-watch (another one, which never talks to a server) calls expire(), so that a loss is told in time
-whatever the server does.  The mutex is never held while a program is called back.
+The keeper (a thread or a task with a connection of its own) sends what plan() says.  The watch
+(another one, which never talks to a server) calls expire(), so that a loss is told in time whatever
+the server does.  The mutex is never held while a program is called back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Generic, Optional, TypeVar, Union
 
 from . import _protocol as p
 from ._protocol import Busy, Deadlock, DlockError, InvalidArgument, LockLost, NotReady, Refused, Unreachable, clock
@@ -73,6 +73,22 @@ class Options:
     def terms(self) -> list[Any]:
         return [self.value, self.priority, interval(self.cleanup), self.force, self.slots,
                 interval(self.at_least), interval(self.delay), self.lazy, self.shared]
+
+
+def make_options(ttl: Optional[float], at_least: float, **given: Any) -> Options:
+    for name, value in given.items():
+        if name in ("wait", "cleanup", "delay", "max_hold") and value is not None and value < 0:
+            raise InvalidArgument(f"{name} must not be negative")
+    if ttl is not None and not 0.001 <= ttl < NEVER:
+        raise InvalidArgument("ttl must be positive")
+    return Options(ttl=max(p.TTL, at_least) if ttl is None else ttl, at_least=at_least, **given)
+
+
+def make_keys(key: Union[str, Sequence[str]]) -> tuple[str, ...]:
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    if not keys or not all(isinstance(k, str) and k for k in keys):
+        raise InvalidArgument("a key is a text that is not empty")
+    return keys
 
 
 class Lease:
@@ -186,7 +202,30 @@ class Await:
     seconds: float
 
 
-Step = Union[Ask, Pause, Await]
+@dataclass(frozen=True)
+class Open:
+    """Of the keeper: open its connection, and return the process that the driver was told."""
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Of the keeper: hand what it hears to Core.hear()."""
+
+
+@dataclass(frozen=True)
+class Close:
+    """Of the keeper."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Of the keeper: until something is heard, it is woken, or the time is over.  None: nothing
+    needs a connection until the first lock is SHORT old."""
+
+    seconds: Optional[float]
+
+
+Step = Union[Ask, Pause, Await, Open, Listen, Close, Rest]
 Steps = Generator[Step, Any, Any]
 
 
@@ -203,8 +242,10 @@ class Question:
 
 class Core:
     def __init__(self, timeout: float, on_event: Optional[Callable[[Event], object]],
-                 new_event: Callable[[], Any]):
+                 new_event: Callable[[], Any], schema: Optional[str] = None):
         self.timeout, self.on_event, self.new_event = timeout, on_event, new_event
+        self.schema, self.schema_given = schema or "", schema
+        self.knows_server = False
         self.pid = os.getpid()
         self.mutex = threading.RLock()
         self.closed = False
@@ -464,6 +505,71 @@ class Core:
         sql = p.ABANDON if "tickets" in self.features else p.ABANDON_PORTABLE
         params = [[a.key for a in due], [a.owner for a in due], [a.in_queue for a in due]]
         return Question(sql, params, self.timeout, answered)
+
+
+def learn(core: Core, ask: Callable[[str], Steps]) -> Steps:
+    """What the server has; returns the process that answered."""
+    answer = yield from ask(p.HELLO)
+    pid, found = answer.rows[0]
+    if core.schema_given is None and found is None:
+        raise NotReady("the database has no extension dlock: CREATE EXTENSION dlock, or name the schema of the "
+                       "portable edition (schema=)")
+    core.schema = core.schema_given or str(found)
+    try:
+        answer = yield from ask(p.FEATURES)
+    except NotReady as error:
+        if error.sqlstate != "42883":
+            raise
+        raise NotReady("this client needs a dlock with dlock_features(): update the server's package, then "
+                       "ALTER EXTENSION dlock UPDATE", "42883") from error
+    core.features = frozenset(answer.rows[0][2])
+    core.knows_server = True
+    return pid
+
+
+def keeper(core: Core) -> Steps:
+    """Send what is to be sent, on a connection of its own, which is opened when something needs it."""
+
+    def ask(sql: str) -> Steps:
+        return (yield Ask(sql, (), core.timeout))
+
+    connected = False
+    pause, retry_at = p.BACKOFF_FIRST, 0.0
+    while not core.closed:
+        try:
+            now = clock()
+            if not connected and now >= retry_at and core.needs_connection(now):
+                told = yield Open()
+                pid = yield from learn(core, ask)
+                if pid == told:  # there is no pooler in between
+                    yield Listen()
+                core.connected(pid == told)
+                connected = True
+            question = core.plan(now) if connected else None
+            if question is not None:
+                try:
+                    answer = yield Ask(question.sql, question.params, question.timeout)
+                except DlockError as error:
+                    question.failed(error)
+                    if isinstance(error, Unreachable):
+                        raise
+                else:
+                    core.alive_at, pause = clock(), p.BACKOFF_FIRST
+                    question.answered(answer.rows, answer.sent_at)
+                core.deliver()
+            elif connected or core.needs_connection(now):
+                until = core.next_at() if connected else retry_at
+                yield Rest(min(max(until - clock(), 0.0), 60.0))
+            else:
+                yield Rest(None)
+        except Exception as error:
+            ours = isinstance(error, DlockError)
+            log.log(logging.INFO if ours else logging.ERROR, "renewal: %s", error, exc_info=not ours)
+            if isinstance(error, DlockError) and p.is_turned_away(error):
+                core.alive_at = clock()
+            yield Close()
+            connected, retry_at = False, clock() + p.jitter(pause)
+            pause = min(2 * pause, p.BACKOFF_LAST)
 
 
 # Requests
@@ -775,22 +881,28 @@ class Leader:
     value: Optional[str]
 
 
-def read_hello(rows: list[p.Row], schema: Optional[str]) -> str:
-    """The schema of the extension."""
-    found = schema or (rows[0][1] if rows else None)
-    if found is None:
-        raise NotReady("the database has no extension dlock: CREATE EXTENSION dlock, or name the "
-                       "schema of the portable edition (schema=)")
-    return str(found)
+L = TypeVar("L", bound=LockBase)
 
 
-def read_features(rows: list[p.Row]) -> frozenset[str]:
-    return frozenset(rows[0][2])
+class LocksBase(Generic[L]):
+    """What the Locks of threads and those of tasks have in common."""
 
+    _core: Core
 
-def explain(error: NotReady) -> NotReady:
-    """A server without dlock_features() is too old for this client."""
-    if error.sqlstate != "42883":
-        return error
-    return NotReady("this client needs a dlock with dlock_features(): update the server's package, then "
-                    "ALTER EXTENSION dlock UPDATE", "42883")
+    def _make(self, keys: tuple[str, ...], options: Options) -> L:
+        raise NotImplementedError
+
+    def lock(self, key: Union[str, Sequence[str]], *, ttl: Optional[float] = None,
+             wait: Optional[float] = None, value: Optional[str] = None, shared: bool = False,
+             slots: int = 1, priority: int = 0, cleanup: float = 0.0, force: bool = False,
+             at_least: float = 0.0, delay: float = 0.0, lazy: bool = False,
+             max_hold: Optional[float] = None) -> L:
+        """A lock, to be acquired by "with" or acquire().  Times are in seconds; `wait` None waits
+        without limit.  Several keys are taken together or not at all."""
+        return self._make(make_keys(key), make_options(
+            ttl, at_least, wait=wait, value=value, shared=shared, slots=slots, priority=priority,
+            cleanup=cleanup, force=force, delay=delay, lazy=lazy, max_hold=max_hold))
+
+    def elect(self, key: str, *, value: Optional[str] = None, ttl: float = 10.0, cleanup: float = 0.0) -> L:
+        """A candidate: it leads while it holds the lock, and its version is its term."""
+        return self.lock(key, ttl=ttl, value=value, cleanup=cleanup)

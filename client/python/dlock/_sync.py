@@ -14,32 +14,33 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import Any, Callable, Optional, TypeVar, Union
+from collections.abc import Iterator
+from typing import Any, Callable, Optional, TypeVar
 
 from . import _core
 from . import _protocol as p
-from ._core import NEVER, Ask, Core, Event, Grant, Leader, Options, Pause, Steps
+from ._core import NEVER, Core, Event, Grant, Leader, Options, Step, Steps
 from ._drivers import Connection, Source, code_of, source_of
-from ._protocol import Busy, DlockError, InvalidArgument, NotReady, Unreachable, clock
+from ._protocol import Busy, DlockError, NotReady, Unreachable, clock
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def make_options(ttl: Optional[float], at_least: float, **given: Any) -> Options:
-    for name, value in given.items():
-        if name in ("wait", "cleanup", "delay", "max_hold") and value is not None and value < 0:
-            raise InvalidArgument(f"{name} must not be negative")
-    if ttl is not None and not 0.001 <= ttl < NEVER:
-        raise InvalidArgument("ttl must be positive")
-    return Options(ttl=max(p.TTL, at_least) if ttl is None else ttl, at_least=at_least, **given)
-
-
-def make_keys(key: Union[str, Sequence[str]]) -> tuple[str, ...]:
-    keys = (key,) if isinstance(key, str) else tuple(key)
-    if not keys or not all(isinstance(k, str) and k for k in keys):
-        raise InvalidArgument("a key is a text that is not empty")
-    return keys
+def drive(steps: Steps, perform: Callable[[Step], Any]) -> Any:
+    """Take the steps of a generator, and give it what becomes of them."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = perform(step)
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        steps.close()
 
 
 class _Flag(threading.Event):
@@ -78,7 +79,7 @@ class Lock(_core.LockBase):
         core, options = self._locks._core, self._options
         if wait != options.wait:
             options = dataclasses.replace(options, wait=wait)
-        grant: Grant = self._locks._run(lambda: _core.Acquire(core, self.keys, options).run())
+        grant: Grant = self._locks._run(_core.Acquire(core, self.keys, options).run())
         if self._finalizer is not None:  # not the first time: those of the last grant stay as they are
             self.lost, self.asked = _Flag(), threading.Event()
         lost, asked = self.lost, self.asked
@@ -94,7 +95,7 @@ class Lock(_core.LockBase):
         self._grant = None
         if self._finalizer is not None:
             self._finalizer.detach()
-        self._locks._run(lambda: _core.release(self._locks._core, grant))
+        self._locks._run(_core.release(self._locks._core, grant))
 
     def __enter__(self) -> Lock:
         self._acquire(self._options.wait)
@@ -122,7 +123,7 @@ class Lock(_core.LockBase):
     def set_value(self, value: str) -> None:
         """Replace the value, which those who observe the key see."""
         lease = self._held_grant().leases[0]
-        self._locks._run(lambda: _core.set_value(self._locks._core, lease, value))
+        self._locks._run(_core.set_value(self._locks._core, lease, value))
 
 
 def _collected(core: Core, grant: Grant) -> None:
@@ -136,9 +137,8 @@ class _Runner:
     """The two threads.  They know the core and the source, not Locks, so that one that nobody has
     any more is collected, and they end."""
 
-    def __init__(self, core: Core, source: Source, schema: Optional[str]):
-        self.core, self.source, self.schema_given = core, source, schema
-        self.schema: Optional[str] = None
+    def __init__(self, core: Core, source: Source):
+        self.core, self.source = core, source
         self.changed = threading.Condition(threading.Lock())
         self.calls: dict[int, tuple[float, Connection]] = {}
         self.sleeps_until = 0.0
@@ -197,21 +197,10 @@ class _Runner:
             self.calls[me] = (sent_at + timeout, conn)
         self.look_at(sent_at + timeout)
         try:
-            return _core.Answer(conn.query(sql.replace("@.", f"{self.schema}."), params), sent_at)
+            return _core.Answer(conn.query(sql.replace("@.", f"{self.core.schema}."), params), sent_at)
         finally:
             with self.changed:
                 del self.calls[me]
-
-    def learn(self, conn: Connection) -> bool:
-        """What the server has.  True: there is no pooler in between, so we may listen."""
-        pid, schema = self.ask(conn, p.HELLO, (), self.core.timeout).rows[0]
-        self.schema = _core.read_hello([(pid, schema)], self.schema_given)
-        try:
-            self.core.features = _core.read_features(self.ask(conn, p.FEATURES, (), self.core.timeout).rows)
-        except NotReady as error:
-            self.schema = None
-            raise _core.explain(error) from error
-        return bool(pid == conn.pid())
 
     def watch(self) -> None:
         idle = 0
@@ -237,64 +226,38 @@ class _Runner:
                 self.changed.wait(None if idle > 10 else max(self.sleeps_until - now, 0.0))
 
     def keep(self) -> None:
-        core, conn = self.core, None
-        pause, retry_at = p.BACKOFF_FIRST, 0.0
-        while not self.stopping:
-            try:
-                now = clock()
-                if conn is None and now >= retry_at and core.needs_connection(now):
-                    conn = self.source.open()
-                    listens = self.learn(conn)
-                    if listens:
-                        conn.listen(core.hear)
-                    core.connected(listens)
-                question = core.plan(now) if conn is not None else None
-                if conn is not None and question is not None:
-                    try:
-                        answer = self.ask(conn, question.sql, question.params, question.timeout)
-                    except DlockError as error:
-                        question.failed(error)
-                        if isinstance(error, Unreachable):
-                            raise
-                    else:
-                        core.alive_at, pause = clock(), p.BACKOFF_FIRST
-                        question.answered(answer.rows, answer.sent_at)
-                    core.deliver()
-                    continue
-            except DlockError as error:
-                _core.log.info("renewal: %s", error)
-                if p.is_turned_away(error):
-                    core.alive_at = clock()
-                if conn is not None:
-                    conn.close()
-                conn, retry_at = None, clock() + p.jitter(pause)
-                pause = min(2 * pause, p.BACKOFF_LAST)
-            except Exception:
-                _core.log.exception("renewal failed")
-                if conn is not None:
-                    conn.close()
-                conn, retry_at = None, clock() + p.BACKOFF_LAST
-            self.rest(conn, min(retry_at if conn is None else core.next_at(), clock() + 60.0))
-        if conn is not None:
-            conn.close()
+        own: list[Connection] = []  # none or one
 
-    def rest(self, conn: Optional[Connection], until: float) -> None:
-        """Until it is time, something is heard, or somebody wakes us."""
-        seconds = max(until - clock(), 0.0)
+        def perform(step: Step) -> Any:
+            if isinstance(step, _core.Open):
+                own.append(self.source.open())
+                return own[0].pid()
+            if isinstance(step, _core.Listen):
+                return own[0].listen(self.core.hear)
+            if isinstance(step, _core.Ask):
+                return self.ask(own[0], step.sql, step.params, step.timeout)
+            if isinstance(step, _core.Close):
+                return own.pop().close() if own else None
+            assert isinstance(step, _core.Rest)
+            return self.rest(own[0] if own else None, step.seconds)
+
         try:
-            if conn is not None:
-                conn.wait(self.woken, seconds)
-            else:
-                self.keeper_rests = not self.core.needs_connection(clock())
-                select.select([self.woken], [], [], None if self.keeper_rests else seconds)
-                self.keeper_rests = False
-        except DlockError:
-            pass  # the next statement finds out
+            drive(_core.keeper(self.core), perform)
+        finally:
+            perform(_core.Close())
+
+    def rest(self, conn: Optional[Connection], seconds: Optional[float]) -> None:
+        if conn is not None:
+            conn.wait(self.woken, seconds)
+        else:
+            self.keeper_rests = seconds is None
+            select.select([self.woken], [], [], seconds)
+            self.keeper_rests = False
         with contextlib.suppress(BlockingIOError, OSError):
             self.woken.recv(4096)
 
 
-class Locks:
+class Locks(_core.LocksBase[Lock]):
     """All locks of a program in one database.
 
     source: a conninfo, a pool of psycopg or psycopg2, an SQLAlchemy engine, or a Django connection.
@@ -305,29 +268,17 @@ class Locks:
 
     def __init__(self, source: Any, *, timeout: float = p.TIMEOUT, schema: Optional[str] = None,
                  on_event: Optional[Callable[[Event], object]] = None):
-        self._core = Core(timeout, on_event, threading.Event)
-        self._runner = _Runner(self._core, source_of(source, timeout), schema)
+        self._core = Core(timeout, on_event, threading.Event, schema)
+        self._runner = _Runner(self._core, source_of(source, timeout))
         self._stop = weakref.finalize(self, _stop, self._core, self._runner)
         self._stop.atexit = False
 
-    def lock(self, key: Union[str, Sequence[str]], *, ttl: Optional[float] = None,
-             wait: Optional[float] = None, value: Optional[str] = None, shared: bool = False,
-             slots: int = 1, priority: int = 0, cleanup: float = 0.0, force: bool = False,
-             at_least: float = 0.0, delay: float = 0.0, lazy: bool = False,
-             max_hold: Optional[float] = None) -> Lock:
-        """A lock, to be acquired by "with" or acquire().  Times are in seconds; `wait` None waits
-        without limit.  Several keys are taken together or not at all."""
-        return Lock(self, make_keys(key), make_options(
-            ttl, at_least, wait=wait, value=value, shared=shared, slots=slots, priority=priority,
-            cleanup=cleanup, force=force, delay=delay, lazy=lazy, max_hold=max_hold))
-
-    def elect(self, key: str, *, value: Optional[str] = None, ttl: float = 10.0, cleanup: float = 0.0) -> Lock:
-        """A candidate: it leads while it holds the lock, and its version is its term."""
-        return self.lock(key, ttl=ttl, value=value, cleanup=cleanup)
+    def _make(self, keys: tuple[str, ...], options: Options) -> Lock:
+        return Lock(self, keys, options)
 
     def leader(self, key: str) -> Optional[Leader]:
         """Who leads (or holds) the key now."""
-        found: Optional[Leader] = self._run(lambda: _core.look(self._core, key))
+        found: Optional[Leader] = self._run(_core.look(self._core, key))
         return found
 
     def observe(self, key: str, every: float = 1.0) -> Iterator[Optional[Leader]]:
@@ -343,7 +294,7 @@ class Locks:
 
     def limit(self, key: str, n: int, per: float, wait: Optional[float] = 0.0, priority: int = 0) -> float:
         """A rate limit: 0.0, go ahead; else ask again after so many seconds."""
-        left: float = self._run(lambda: _core.limit(self._core, key, n, per, wait, priority))
+        left: float = self._run(_core.limit(self._core, key, n, per, wait, priority))
         return left
 
     def once(self, key: str, *, at_least: float = 0.0, ttl: Optional[float] = None,
@@ -376,56 +327,32 @@ class Locks:
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def _run(self, make_steps: Callable[[], Steps]) -> Any:
+    def _run(self, steps: Steps) -> Any:
         """Take the steps of a request in this thread.  However it ends, the generator is closed,
         and leaves to the keeper what may have been granted unheard."""
-        self._core.check_usable()
-        if self._runner.schema is None:
-            self._first()
-        steps = make_steps()
+        core = self._core
+        core.check_usable()
         try:
-            step = next(steps)
-            while True:
-                result: Any = None
-                failure: Optional[DlockError] = None
-                if isinstance(step, Ask):
-                    try:
-                        result = self._ask(step)
-                    except DlockError as error:
-                        failure = error
-                elif isinstance(step, Pause):
-                    time.sleep(max(step.seconds, 0.0))
-                else:
-                    step.event.wait(step.seconds)
-                step = steps.send(result) if failure is None else steps.throw(failure)
-        except StopIteration as stop:
-            return stop.value
+            if not core.knows_server:
+                drive(_core.learn(core, _core.Request(core).ask), self._perform)
+            return drive(steps, self._perform)
         except NotReady:
-            self._runner.schema = None  # look for the extension again
-            raise
-        finally:
-            steps.close()
-
-    def _first(self) -> None:
-        """Find out what the server has; like any question, until there is an answer."""
-        self._runner.schema = ""
-        try:
-            self._run(lambda: _core.Request(self._core).ask(p.HELLO))
-        except BaseException:
-            self._runner.schema = None
+            core.knows_server = False  # look for the extension again
             raise
 
-    def _ask(self, step: Ask) -> _core.Answer:
-        with self._runner.source.borrow() as conn:
-            if step.sql is p.HELLO:
-                self._runner.learn(conn)
-                return _core.Answer([], clock())
-            return self._runner.ask(conn, step.sql, step.params, step.timeout)
+    def _perform(self, step: Step) -> Any:
+        if isinstance(step, _core.Ask):
+            with self._runner.source.borrow() as conn:
+                return self._runner.ask(conn, step.sql, step.params, step.timeout)
+        if isinstance(step, _core.Pause):
+            return time.sleep(max(step.seconds, 0.0))
+        assert isinstance(step, _core.Await)
+        return step.event.wait(step.seconds)
 
     @contextlib.contextmanager
     def _fenced(self, grant: Grant) -> Iterator[Any]:
         fences: list[p.Params] = [(lease.key, lease.version) for lease in grant.leases]
-        sql = p.FENCE.replace("@.", f"{self._runner.schema}.")
+        sql = p.FENCE.replace("@.", f"{self._core.schema}.")
         try:
             with self._runner.source.fenced(sql, fences) as connection:
                 yield connection

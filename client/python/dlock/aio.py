@@ -16,16 +16,33 @@ import dataclasses
 import functools
 import os
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import Any, Callable, Optional, Union
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, Callable, Optional
 
 from . import _core
 from . import _protocol as p
 from ._aio_drivers import Connection, Source, source_of, wait_for_event, within
-from ._core import NEVER, Ask, Core, Event, Grant, Leader, Options, Pause, Steps
+from ._core import NEVER, Core, Event, Grant, Leader, Options, Step, Steps
 from ._drivers import code_of
-from ._protocol import Busy, DlockError, LockLost, NotReady, Unreachable, clock
-from ._sync import _collected, make_keys, make_options
+from ._protocol import Busy, LockLost, NotReady, Unreachable, clock
+from ._sync import _collected
+
+
+async def drive(steps: Steps, perform: Callable[[Step], Awaitable[Any]]) -> Any:
+    """Take the steps of a generator, and give it what becomes of them."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = await perform(step)
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        steps.close()
 
 
 class Lock(_core.LockBase):
@@ -52,7 +69,7 @@ class Lock(_core.LockBase):
             raise RuntimeError("the lock is already acquired")
         options = dataclasses.replace(self._options, wait=wait)
         core = self._locks._core
-        grant: Grant = await self._locks._run(lambda: _core.Acquire(core, self.keys, options).run())
+        grant: Grant = await self._locks._run(_core.Acquire(core, self.keys, options).run())
         lost, asked = asyncio.Event(), asyncio.Event()
         body: list[asyncio.Task[Any]] = []
         cancelled: list[bool] = []
@@ -75,7 +92,7 @@ class Lock(_core.LockBase):
         self._grant = None
         if self._finalizer is not None:
             self._finalizer.detach()
-        await self._locks._run(lambda: _core.release(self._locks._core, grant))
+        await self._locks._run(_core.release(self._locks._core, grant))
 
     async def __aenter__(self) -> Lock:
         await self._acquire(self._options.wait)
@@ -115,15 +132,14 @@ class Lock(_core.LockBase):
 
     async def set_value(self, value: str) -> None:
         lease = self._held_grant().leases[0]
-        await self._locks._run(lambda: _core.set_value(self._locks._core, lease, value))
+        await self._locks._run(_core.set_value(self._locks._core, lease, value))
 
 
 class _Runner:
     """The two tasks; as in _sync.py."""
 
-    def __init__(self, core: Core, source: Source, schema: Optional[str]):
-        self.core, self.source, self.schema_given = core, source, schema
-        self.schema: Optional[str] = None
+    def __init__(self, core: Core, source: Source):
+        self.core, self.source = core, source
         self.tasks: list[asyncio.Task[None]] = []
         self.loop: Optional[asyncio.AbstractEventLoop] = None
         core.wake_keeper = self.ring
@@ -157,20 +173,9 @@ class _Runner:
         sent_at = clock()
         timer = asyncio.get_running_loop().call_later(timeout, conn.abort)
         try:
-            return _core.Answer(await conn.query(sql.replace("@.", f"{self.schema}."), params), sent_at)
+            return _core.Answer(await conn.query(sql.replace("@.", f"{self.core.schema}."), params), sent_at)
         finally:
             timer.cancel()
-
-    async def learn(self, conn: Connection) -> bool:
-        pid, schema = (await self.ask(conn, p.HELLO, (), self.core.timeout)).rows[0]
-        self.schema = _core.read_hello([(pid, schema)], self.schema_given)
-        try:
-            answer = await self.ask(conn, p.FEATURES, (), self.core.timeout)
-        except NotReady as error:
-            self.schema = None
-            raise _core.explain(error) from error
-        self.core.features = _core.read_features(answer.rows)
-        return bool(pid == conn.pid())
 
     async def watch(self) -> None:
         while not self.core.closed:
@@ -181,55 +186,37 @@ class _Runner:
             await wait_for_event(self.watch_wake, None if at == NEVER else min(max(at - clock(), 0.0), 1.0))
 
     async def keep(self) -> None:
-        core = self.core
-        conn: Optional[Connection] = None
-        pause, retry_at = p.BACKOFF_FIRST, 0.0
+        own: list[Connection] = []  # none or one
+
+        async def perform(step: Step) -> Any:
+            if isinstance(step, _core.Open):
+                own.append(await within(self.core.timeout, self.source.open()))
+                return own[0].pid()
+            if isinstance(step, _core.Listen):
+                return await own[0].listen(self.hear)
+            if isinstance(step, _core.Ask):
+                return await self.ask(own[0], step.sql, step.params, step.timeout)
+            if isinstance(step, _core.Close):
+                return await own.pop().close() if own else None
+            assert isinstance(step, _core.Rest)
+            return await self.rest(own[0] if own else None, step.seconds)
+
         try:
-            while not core.closed:
-                self.keeper_wake.clear()
-                try:
-                    now = clock()
-                    if conn is None and now >= retry_at and core.needs_connection(now):
-                        conn = await within(core.timeout, self.source.open())
-                        listens = await self.learn(conn)
-                        if listens:
-                            await conn.listen(self.hear)
-                        core.connected(listens)
-                    question = core.plan(now) if conn is not None else None
-                    if conn is not None and question is not None:
-                        try:
-                            answer = await self.ask(conn, question.sql, question.params, question.timeout)
-                        except DlockError as error:
-                            question.failed(error)
-                            if isinstance(error, Unreachable):
-                                raise
-                        else:
-                            core.alive_at, pause = clock(), p.BACKOFF_FIRST
-                            question.answered(answer.rows, answer.sent_at)
-                        core.deliver()
-                        continue
-                except Exception as error:
-                    _core.log.info("renewal: %s", error)
-                    if isinstance(error, DlockError) and p.is_turned_away(error):
-                        core.alive_at = clock()
-                    if conn is not None:
-                        await conn.close()
-                    conn, retry_at = None, clock() + p.jitter(pause)
-                    pause = min(2 * pause, p.BACKOFF_LAST)
-                until = core.next_at() if conn is not None else (
-                    retry_at if core.needs_connection(clock()) else
-                    clock() + p.SHORT if core.leases else NEVER)
-                seconds = None if until == NEVER else min(max(until - clock(), 0.0), 60.0)
-                if conn is not None:
-                    await conn.wait(self.keeper_wake, seconds)
-                else:
-                    await wait_for_event(self.keeper_wake, seconds)
+            await drive(_core.keeper(self.core), perform)
         finally:
-            if conn is not None:
-                await conn.close()
+            await perform(_core.Close())
+
+    async def rest(self, conn: Optional[Connection], seconds: Optional[float]) -> None:
+        if conn is not None:
+            await conn.wait(self.keeper_wake, seconds)
+        else:
+            if seconds is None and self.core.leases:
+                seconds = p.SHORT
+            await wait_for_event(self.keeper_wake, seconds)
+        self.keeper_wake.clear()
 
 
-class Locks:
+class Locks(_core.LocksBase[Lock]):
     """All locks of a program in one database; see dlock.Locks.
 
     source: a conninfo, a psycopg AsyncConnectionPool, an asyncpg pool, or an SQLAlchemy AsyncEngine.
@@ -238,24 +225,15 @@ class Locks:
 
     def __init__(self, source: Any, *, timeout: float = p.TIMEOUT, schema: Optional[str] = None,
                  on_event: Optional[Callable[[Event], object]] = None):
-        self._core = Core(timeout, on_event, asyncio.Event)
-        self._runner = _Runner(self._core, source_of(source, timeout), schema)
+        self._core = Core(timeout, on_event, asyncio.Event, schema)
+        self._runner = _Runner(self._core, source_of(source, timeout))
         weakref.finalize(self, _stop, self._core, self._runner).atexit = False
 
-    def lock(self, key: Union[str, Sequence[str]], *, ttl: Optional[float] = None,
-             wait: Optional[float] = None, value: Optional[str] = None, shared: bool = False,
-             slots: int = 1, priority: int = 0, cleanup: float = 0.0, force: bool = False,
-             at_least: float = 0.0, delay: float = 0.0, lazy: bool = False,
-             max_hold: Optional[float] = None) -> Lock:
-        return Lock(self, make_keys(key), make_options(
-            ttl, at_least, wait=wait, value=value, shared=shared, slots=slots, priority=priority,
-            cleanup=cleanup, force=force, delay=delay, lazy=lazy, max_hold=max_hold))
-
-    def elect(self, key: str, *, value: Optional[str] = None, ttl: float = 10.0, cleanup: float = 0.0) -> Lock:
-        return self.lock(key, ttl=ttl, value=value, cleanup=cleanup)
+    def _make(self, keys: tuple[str, ...], options: Options) -> Lock:
+        return Lock(self, keys, options)
 
     async def leader(self, key: str) -> Optional[Leader]:
-        found: Optional[Leader] = await self._run(lambda: _core.look(self._core, key))
+        found: Optional[Leader] = await self._run(_core.look(self._core, key))
         return found
 
     async def observe(self, key: str, every: float = 1.0) -> AsyncIterator[Optional[Leader]]:
@@ -269,7 +247,7 @@ class Locks:
                 yield now
 
     async def limit(self, key: str, n: int, per: float, wait: Optional[float] = 0.0, priority: int = 0) -> float:
-        left: float = await self._run(lambda: _core.limit(self._core, key, n, per, wait, priority))
+        left: float = await self._run(_core.limit(self._core, key, n, per, wait, priority))
         return left
 
     def once(self, key: str, *, at_least: float = 0.0, ttl: Optional[float] = None,
@@ -302,53 +280,33 @@ class Locks:
     async def __aexit__(self, *error: Any) -> None:
         await self.close()
 
-    async def _run(self, make_steps: Callable[[], Steps]) -> Any:
+    async def _run(self, steps: Steps) -> Any:
         """Take the steps of a request in this task.  If it is cancelled, the generator leaves to
         the keeper what may have been granted unheard."""
-        self._core.check_usable()
-        if self._runner.schema is None:
-            self._runner.schema = ""
-            try:
-                await self._run(lambda: _core.Request(self._core).ask(p.HELLO))
-            except BaseException:
-                self._runner.schema = None
-                raise
-        steps = make_steps()
+        core = self._core
+        core.check_usable()
         try:
-            step = next(steps)
-            while True:
-                result: Any = None
-                failure: Optional[DlockError] = None
-                if isinstance(step, Ask):
-                    try:
-                        result = await self._ask(step)
-                    except DlockError as error:
-                        failure = error
-                elif isinstance(step, Pause):
-                    await asyncio.sleep(max(step.seconds, 0.0))
-                else:
-                    await wait_for_event(step.event, step.seconds)
-                step = steps.send(result) if failure is None else steps.throw(failure)
-        except StopIteration as stop:
-            return stop.value
+            if not core.knows_server:
+                await drive(_core.learn(core, _core.Request(core).ask), self._perform)
+            return await drive(steps, self._perform)
         except NotReady:
-            self._runner.schema = None
+            core.knows_server = False  # look for the extension again
             raise
-        finally:
-            steps.close()
 
-    async def _ask(self, step: Ask) -> _core.Answer:
-        async with contextlib.AsyncExitStack() as stack:
-            conn = await within(step.timeout, stack.enter_async_context(self._runner.source.borrow()))
-            if step.sql is p.HELLO:
-                await self._runner.learn(conn)
-                return _core.Answer([], clock())
-            return await self._runner.ask(conn, step.sql, step.params, step.timeout)
+    async def _perform(self, step: Step) -> Any:
+        if isinstance(step, _core.Ask):
+            async with contextlib.AsyncExitStack() as stack:
+                conn = await within(step.timeout, stack.enter_async_context(self._runner.source.borrow()))
+                return await self._runner.ask(conn, step.sql, step.params, step.timeout)
+        if isinstance(step, _core.Pause):
+            return await asyncio.sleep(max(step.seconds, 0.0))
+        assert isinstance(step, _core.Await)
+        return await wait_for_event(step.event, step.seconds)
 
     @contextlib.asynccontextmanager
     async def _fenced(self, grant: Grant) -> AsyncIterator[Any]:
         fences: list[p.Params] = [(lease.key, lease.version) for lease in grant.leases]
-        sql = p.FENCE.replace("@.", f"{self._runner.schema}.")
+        sql = p.FENCE.replace("@.", f"{self._core.schema}.")
         try:
             async with self._runner.source.fenced(sql, fences) as connection:
                 yield connection

@@ -20,6 +20,7 @@ export const OVERDUE = 1_000; // how long the server may take to say that a wait
 export const SHORT = 100; // a lock that is held for less needs no connection for its renewal
 export const IDLE = 5_000; // the connection for renewals is closed after so long without a lock
 export const TICK = 1_000; // the longest sleep: timers do not count the time of a suspension
+export const MAX_TIMER = 2 ** 31 - 1; // a longer one ends at once
 export const HEAR = { pause: 250, burst: 4 }; // questions that events lead to: rate, and at once
 export const BACKOFF = { first: 50, last: 1_000 }; // pauses between two tries
 export const ABANDON = { first: 200, last: 60_000 };

@@ -302,14 +302,14 @@ do_acquire(const Command *command)
 	while (rest != NULL && n < MAX_KEYS)
 		keys[n++] = strsep(&rest, "\n");
 	dlock_options_init(&options);
-	options.renew = 1;
 	options.ttl_ms = number(command, "ttl", 0);
 	options.wait_ms = number(command, "wait", 0);
 	options.value = *value != '\0' ? value : NULL;
 	options.priority = (int32_t) number(command, "priority", 0);
 	options.cleanup_ms = number(command, "cleanup", 0);
 	options.force = flag(command, "force");
-	options.slots = flag(command, "shared") ? DLOCK_SHARED : (int32_t) number(command, "slots", DLOCK_EXCLUSIVE);
+	options.slots = (int32_t) number(command, "slots", 1);
+	options.shared = flag(command, "shared");
 	options.at_least_ms = number(command, "at_least", 0);
 	options.delay_ms = number(command, "delay", 0);
 	options.callback = on_event;
@@ -317,7 +317,7 @@ do_acquire(const Command *command)
 	if (n == 1)
 		status = dlock_acquire(handle, keys[0], &options, lock->locks, &err);
 	else
-		status = dlock_acquire_all(handle, (const char *const *) keys, (size_t) n, NULL, &options, lock->locks, &err);
+		status = dlock_acquire_all(handle, (const char *const *) keys, (size_t) n, NULL, NULL, &options, lock->locks, &err);
 	if (status == DLOCK_OK)
 	{
 		char		more[300] = ",\"versions\":[";

@@ -18,6 +18,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <libpq-fe.h>
+
 #include "driver.h"
 
 #define MAX_LOCKS 5000
@@ -101,7 +103,8 @@ lock_options(dlock_options *options, char **words, int n)
 {
 	dlock_options_init(options);
 	options->ttl_ms = number(words, n, "ttl", options->ttl_ms);
-	options->renew = (int) number(words, n, "renew", options->renew);
+	/* a test that names a TTL wants the lock to end, unless it says otherwise */
+	options->renew = (int) number(words, n, "renew", options->ttl_ms == 0);
 	options->wait_ms = number(words, n, "wait", options->wait_ms);
 	options->timeout_ms = number(words, n, "timeout", options->timeout_ms);
 	options->value = option(words, n, "value");
@@ -110,7 +113,12 @@ lock_options(dlock_options *options, char **words, int n)
 	options->cleanup_ms = number(words, n, "cleanup", 0);
 	options->force = (int) number(words, n, "force", 0);
 	options->session = (int) number(words, n, "session", 0);
+	/* in the tests, 0 is exclusive and -1 is shared */
 	options->slots = (int32_t) number(words, n, "slots", 0);
+	options->shared = options->slots == -1;
+	if (options->slots == -1 || options->slots == 0)
+		options->slots = 1;
+	options->adopt = (int) number(words, n, "adopt", 0);
 	options->at_least_ms = number(words, n, "at_least", 0);
 	options->delay_ms = number(words, n, "delay", 0);
 	options->lazy = (int) number(words, n, "lazy", 0);
@@ -270,6 +278,42 @@ do_resign(Line *line)
 {
 	return dlock_resign(line->lock, line->timeout, &line->err);
 }
+
+static dlock_status
+do_release_free(Line *line)
+{
+	locks[line->slot] = NULL;
+	return dlock_release_free(line->lock, line->timeout, &line->err);
+}
+
+/* With the options as they are, but for a TTL: whether that is renewed. */
+static dlock_status
+do_default(Line *line)
+{
+	dlock_options_init(&line->options);
+	line->options.ttl_ms = number_of(line, "ttl", 0);
+	return do_acquire(line);
+}
+
+/*
+ * A fence on a connection of our own: within a transaction unless it is to be alone=1, in
+ * the database that is named as the owner.
+ */
+static dlock_status
+do_fence(Line *line)
+{
+	PGconn	   *conn = PQconnectdb(line->owner);
+	bool		alone = number_of(line, "alone", 0) != 0;
+	dlock_status status;
+
+	if (!alone)
+		PQclear(PQexec(conn, "BEGIN"));
+	status = dlock_fence(conn, line->lock, &line->err);
+	MORE(line, "transaction=%d", (int) PQtransactionStatus(conn));
+	PQfinish(conn);
+	return status;
+}
+
 static dlock_status
 do_refresh(Line *line)
 {
@@ -312,21 +356,22 @@ do_fork(Line *line)
  */
 
 static dlock_status
-shown(Line *line, dlock_status status, dlock_info *info)
-{
-	if (status == DLOCK_OK)
-		show_info(info, line->more, sizeof(line->more));
-	dlock_info_free(info);
-	return status;
-}
-
-static dlock_status
 do_info(Line *line)
 {
-	dlock_info *info = NULL;
-	dlock_status status = dlock_get_info(handle, line->key, line->timeout, &info, &line->err);
+	dlock_info *infos = NULL;
+	size_t		n = 0;
+	dlock_status status = dlock_get_info(handle, line->key, line->timeout, &infos, &n, &line->err);
 
-	return shown(line, status, info);
+	size_t		newest = n;
+
+	while (newest > 0 && infos[newest - 1].version == 0)
+		newest--;
+	if (status == DLOCK_OK && newest == 0)
+		status = DLOCK_NOT_HELD;
+	if (status == DLOCK_OK)
+		show_info(&infos[newest - 1], line->more, sizeof(line->more));
+	dlock_list_free(infos, n);
+	return status;
 }
 
 static dlock_status
@@ -336,7 +381,10 @@ do_observe(Line *line)
 	dlock_status status = dlock_observe(handle, line->key, line->version,
 										number_of(line, "wait", -1), &info, &line->err);
 
-	return shown(line, status, info);
+	if (status == DLOCK_OK)
+		show_info(info, line->more, sizeof(line->more));
+	dlock_info_free(info);
+	return status;
 }
 
 static dlock_status
@@ -366,7 +414,7 @@ do_waiters(Line *line)
 		MORE(line, "count=%d first=%s pid=%d ticket=%d priority=%d position=%d watches=%d since=%d until=%d slots=%d",
 			 (int) count, waiters[0].key, waiters[0].pid != 0, waiters[0].ticket != 0, (int) waiters[0].priority,
 			 (int) waiters[0].position, waiters[0].watches, waiters[0].since_ms > 0,
-			 waiters[0].until_ms > 0, (int) waiters[0].slots);
+			 waiters[0].until_ms > 0, waiters[0].shared ? -1 : waiters[0].slots == 1 ? 0 : (int) waiters[0].slots);
 	dlock_waiters_free(waiters, count);
 	return status;
 }
@@ -510,6 +558,9 @@ static const struct
 	{"campaign", false, do_campaign},
 	{"release", true, do_release},
 	{"resign", true, do_resign},
+	{"release_free", true, do_release_free},
+	{"default", false, do_default},
+	{"fence", true, do_fence},
 	{"refresh", true, do_refresh},
 	{"check", true, do_check},
 	{"state", true, do_state},

@@ -137,6 +137,7 @@ child_main(dlock_lock *lock, int to)
 	dlock_error err;
 	dlock_lock *another = NULL;
 	dlock_info *info = NULL;
+	size_t		n = 0;
 	dlock_options options;
 	int64_t		version = 0;
 	size_t		len;
@@ -149,7 +150,7 @@ child_main(dlock_lock *lock, int to)
 							dlock_status_name(dlock_acquire(handle, "child", &options, &another, &err)),
 							dlock_status_name(dlock_campaign(handle, "child", &options, &another, &err)),
 							dlock_status_name(dlock_ping(handle, 0, &err)),
-							dlock_status_name(dlock_get_info(handle, dlock_key(lock), 0, &info, &err)),
+							dlock_status_name(dlock_get_info(handle, dlock_key(lock), 0, &info, &n, &err)),
 							dlock_status_name(dlock_watch(handle, dlock_key(lock), &version, 0, &err)),
 							dlock_status_name(dlock_release_key(handle, dlock_key(lock), dlock_version(lock), NULL, 0, &err)),
 							dlock_status_name(dlock_release(lock, 0, &err)),
@@ -208,6 +209,7 @@ worker_main(void *arg)
 		dlock_options options;
 		dlock_lock *lock = NULL;
 		dlock_info *info = NULL;
+		size_t		n = 0;
 		dlock_error err;
 		char		key[50];
 
@@ -222,10 +224,10 @@ worker_main(void *arg)
 		__atomic_fetch_add(&shared_counter, 1, __ATOMIC_RELAXED);
 		if (dlock_refresh(lock, 0, -1, &err) != DLOCK_OK ||
 			dlock_check(lock, -1, &err) != DLOCK_OK ||
-			dlock_get_info(handle, "workers", -1, &info, &err) != DLOCK_OK ||
+			dlock_get_info(handle, "workers", -1, &info, &n, &err) != DLOCK_OK ||
 			info->version != dlock_version(lock))
 			worker->bad++;
-		dlock_info_free(info);
+		dlock_list_free(info, n);
 		if (dlock_release(lock, -1, &err) != DLOCK_OK)
 			worker->bad++;
 		dlock_free(lock);

@@ -57,20 +57,25 @@ all(const char *list, const char *slot_list, const dlock_options *options,
 {
 	static dlock_lock *locks[MAX_KEYS];
 	int32_t		slots[MAX_KEYS] = {0};
+	int			shared[MAX_KEYS] = {0};
 	size_t		n = 0;
 	size_t		len = 0;
 	dlock_options mine = *options;
 	dlock_status status;
 
-	mine.slots = 0;
+	mine.slots = 1;
+	mine.shared = 0;
 	if (slot_list != NULL)
 		n = split(slot_list);
 	for (size_t i = 0; i < n; i++)
-		slots[i] = (int32_t) atoi(words[i]);
+	{
+		shared[i] = atoi(words[i]) == -1;
+		slots[i] = atoi(words[i]) > 1 ? (int32_t) atoi(words[i]) : 1;
+	}
 	n = split_keys(list);
 	memset(locks, 0xff, sizeof(locks));
 	status = dlock_acquire_all(handle, (const char *const *) words, n,
-							   slot_list != NULL ? slots : NULL, &mine, locks, err);
+							   slot_list != NULL ? slots : NULL, slot_list != NULL ? shared : NULL, &mine, locks, err);
 	for (size_t i = 0; i < n; i++)
 	{
 		/* all or none */
@@ -110,7 +115,7 @@ show_info(const dlock_info *info, char *more, size_t size)
 			 (long long) info->ttl_ms, (long long) info->remaining_ms,
 			 (long long) (info->expires_at_ms - info->refreshed_at_ms), info->pid != 0,
 			 info->has_requestor, info->requestor_owner ? info->requestor_owner : "-",
-			 (int) info->requestor_priority, info->requestor_left_ms > 0, (int) info->slots);
+			 (int) info->requestor_priority, info->requestor_left_ms > 0, info->shared ? -1 : info->slots == 1 ? 0 : (int) info->slots);
 }
 
 /* The grants of a key: "version/slots/state", with commas. */
@@ -119,12 +124,12 @@ all_infos(const char *key, char *more, size_t size, dlock_error *err)
 {
 	dlock_info *found = NULL;
 	size_t		n = 0;
-	dlock_status status = dlock_get_infos(handle, key, -1, &found, &n, err);
+	dlock_status status = dlock_get_info(handle, key, -1, &found, &n, err);
 	size_t		len = (size_t) snprintf(more, size, "count=%d grants=", (int) n);
 
 	for (size_t i = 0; i < n && len + 100 < size; i++)
 		len += (size_t) snprintf(more + len, size - len, "%s%lld/%d/%s", i == 0 ? "" : ",",
-								 (long long) found[i].version, (int) found[i].slots, found[i].state);
+								 (long long) found[i].version, found[i].shared ? -1 : found[i].slots == 1 ? 0 : (int) found[i].slots, found[i].state);
 	dlock_list_free(found, n);
 	return status;
 }

@@ -39,7 +39,7 @@ dlock_is([ 'acquire', 'a', '--wait=50ms' ], 75, $none, qr/lock "a" is busy\ndloc
 dlock_is([ 'check', 'a', $version ], 0, qr/^held$/, $none, 'check');
 dlock_is([ 'check', 'a', $version + 1 ], 76, qr/^held_by_other$/, $none, 'check of another version');
 dlock_is([ 'check', 'free', 1 ], 76, qr/^not_held$/, $none, 'check of a free key');
-dlock_is([ 'refresh', 'a', $version, '--ttl', '1h' ], 0, qr/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}$/, $none, 'refresh');
+dlock_is([ 'refresh', 'a', $version, '--ttl', '1h' ], 0, qr/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d(:\d\d)?$/, $none, 'refresh');
 is($node->safe_psql('postgres', "SELECT ttl FROM dlock_locks WHERE key = 'a'"), '01:00:00', 'the new TTL');
 dlock_is(
 	[ 'refresh', 'a', $version + 1 ], 76, $none,
@@ -61,8 +61,14 @@ dlock_is([ 'acquire', 'b', '--owner=me', '--value=text', '--priority=3', '--clea
 	0, qr/^\d+$/, $none, 'acquire with all options');
 is( $node->safe_psql('postgres', "SELECT owner, value, priority FROM dlock_locks WHERE key = 'b'"),
 	'me|text|3', 'they arrive');
-my ($again) = (dlock('acquire', 'b', '--owner=me', '--ttl=1h'))[1];
-is($again, (dlock('acquire', 'b', '--owner=me', '--ttl=1h'))[1], 'the same owner gets the same lock');
+dlock_is([ 'acquire', 'b', '--owner=me', '--ttl=1h' ], 75, $none, qr/lock "b" is busy.*owner me.*Use --adopt to take it over/s,
+	'the same owner is busy like anybody, and it says why');
+dlock_is([ 'exec', 'b', '--owner=me', '--', 'echo', 'ran' ], 75, $none, qr/An owner names one request, and that one has the lock/,
+	'exec does not run under the grant of another request');
+dlock_is([ 'elect', 'b', '--owner=me', '--wait=0', '--', 'echo', 'ran' ], 75, $none, qr/Use --adopt to take it over/, 'nor does elect');
+my ($again) = (dlock('acquire', 'b', '--owner=me', '--ttl=1h', '--adopt'))[1];
+is($again, (dlock('acquire', 'b', '--owner=me', '--ttl=1h', '--adopt'))[1], '--adopt: the same owner gets the same lock');
+dlock_is([ 'acquire', 'x', '--adopt' ], 64, $none, qr/--adopt needs --owner/, '--adopt of nobody');
 dlock_is([ 'check', 'b', '--owner=me' ], 0, qr/^held$/, $none, 'check by owner');
 dlock_is([ 'check', 'b', '--owner=you' ], 76, qr/^held_by_other$/, $none, 'check by another owner');
 dlock_is([ 'release', 'b', '--owner=me' ], 0, qr/^released$/, $none, 'release by owner');
@@ -320,7 +326,7 @@ is((end_dlock($waiter))[0], 143, 'SIGTERM ends a waiting acquire');
 	$lines->(3);
 	my $second = (dlock('acquire', 'seen', '--ttl=1h'))[1] + 0;
 	my ($end, $out) = end_dlock($run);
-	my $at = qr/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}  seen/m;
+	my $at = qr/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d(?::\d\d)?  seen/m;
 
 	is($end, 0, 'watch ends after its lines');
 	like($out, qr/${at}  free\n${at}  version $first  role \w+  owner o  value v\n${at}  free\n${at}  version $second  role /,
@@ -383,12 +389,15 @@ is( $node->safe_psql('postgres',
 #
 
 my @usage = (
-	[ [], qr/no command given/ ],
-	[ ['nonsense'], qr/unknown command "nonsense"/ ],
+	[ ['nonsense'], qr/unknown command "nonsense"(?!,)/ ],
+	[ ['exce'], qr/unknown command "exce", did you mean "exec"\?/ ],
+	[ ['force'], qr/unknown command "force", did you mean "force-release"\?/ ],
+	[ [ 'acquire', 'a', '--wiat=1s' ], qr/unknown option "--wiat=1s", did you mean --wait\?/ ],
+	[ [ 'ls', '--hosst', 'x' ], qr/unknown option "--hosst", did you mean --host\?/ ],
 	[ ['acquire'], qr/no key given/ ],
 	[ [ 'acquire', '' ], qr/the key must not be empty/ ],
 	[ [ 'acquire', 'a', 'b' ], qr/too many arguments, the first one is "b"/ ],
-	[ [ 'acquire', 'a', '--nonsense' ], qr/unknown option "--nonsense"/ ],
+	[ [ 'acquire', 'a', '--nonsense' ], qr/unknown option "--nonsense"(?!,)/ ],
 	[ [ 'acquire', 'a', '-x' ], qr/unknown option "-x"/ ],
 	[ [ 'acquire', 'a', '--ttl' ], qr/option "--ttl" needs an argument/ ],
 	[ [ 'acquire', 'a', '--ttl=x' ], qr/invalid duration "x" for --ttl/ ],
@@ -420,6 +429,12 @@ foreach my $case (@usage)
 
 my @commands = qw(exec elect acquire refresh release check info ls top watch force-release stats health shard);
 my ($help_code, $help) = dlock('--help');
+like($help, qr/--dbname.*^Exit codes:\n.*^   75  busy.*^Those of health are 0 ok/ms, '--help: how to connect, and the exit codes');
+like((dlock())[2], qr/^Usage:.*^  exec +run a command.*"dlock COMMAND --help"/ms, 'without a command: what there is');
+is((dlock())[0], 64, 'without a command: exit code');
+is((dlock('list', 'no such key'))[1], (dlock('ls', 'no such key'))[1], 'list is ls');
+dlock_is([ 'exec', 'hinted', '--', './a; ./b' ], 127, $none, qr/could not execute ".\/a; .\/b".*hint: .*sh -c '...'/s, 'one word that is a command line');
+dlock_is([ 'exec', 'hinted', '--', '/no/such' ], 127, $none, qr/^dlock: error: could not execute "\/no\/such": [^\n]*\n\z/, 'a command that is not there');
 is($help_code, 0, '--help');
 like($help, qr/^  \Q$_\E +\S/m, "--help names $_") foreach @commands;
 foreach my $command (@commands)
@@ -427,7 +442,9 @@ foreach my $command (@commands)
 	my ($is, $text, $complaint) = dlock($command, '--help');
 
 	is($is, 0, "$command --help");
-	like($text, qr/^Usage:\n  dlock \Q$command\E .*^Options:\n.*--dbname.*^Exit codes:\n.*^   75  busy/ms, "$command --help: text");
+	like($text, qr/^Usage:\n  dlock \Q$command\E .*^Options:\n.*^Examples:\n(  .*dlock \Q$command\E.*\n){2}\n"dlock --help" shows how to connect, and the exit codes.\n\z/ms, "$command --help: text");
+	unlike($text, qr/--dbname|^Exit codes/m, "$command --help: what is common is not in it");
+	cmp_ok(scalar(() = $text =~ /\n/g), '<=', 50, "$command --help: is short");
 	is($complaint, '', "$command --help: nothing else");
 	is((dlock('help', $command))[1], $text, "help $command");
 	is((dlock($command, '-?'))[1], $text, "$command -?");

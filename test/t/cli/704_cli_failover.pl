@@ -26,6 +26,37 @@ while ! [ -e "$1.end" ]; do sleep 0.1; done
 SH
 my $file = temp_file();
 
+# Commands that read work on a standby, too.
+$primary->safe_psql('postgres', "SELECT dlock_acquire('read', '1 h', 'somebody', 'some value')");
+$primary->wait_for_catchup($standby);
+my @there = ('-h', $standby->host, '-p', $standby->port, '-d', 'postgres');
+foreach ([ qr/^read +\d+ +held/m, 'ls' ], [ qr/^owner +somebody$/m, 'info', 'read' ], [ qr/  read  version \d+  role \w+  owner somebody/, 'watch', 'read', '--count=1' ],
+	[ qr/^read +\d/m, 'top', '--once' ], [ qr/^grants +0$/m, 'stats' ], [ qr/^dlock \w+: /, 'health' ])
+{
+	my ($expected, @command) = @$_;
+	my (undef, $out, $err) = dlock(@command, @there);
+
+	like($out, $expected, "$command[0] on a standby");
+	like($err, qr/^dlock: connected to a standby: .*\n\z/, "$command[0] on a standby: which is said");
+}
+my $watch = start_dlock('watch', 'read', '--until-free', @there);
+wait_until('it watches', sub { $watch->{h}->pump_nb; return $watch->{out} =~ /version/; });
+$primary->safe_psql('postgres', "SELECT dlock_release('read', owner => 'somebody')");
+like((end_dlock($watch))[1], qr/read  free\n\z/, 'watch on a standby sees the end');
+is((dlock('acquire', 'read', '--timeout=1s', @there))[0], 69, 'acquire does not work there');
+is((dlock('ls', '-d', $conninfo))[2], '', 'of several servers, the primary is asked');
+
+# A standby that has to confirm commits is gone.
+$standby->stop;
+my $stuck = start_dlock('exec', 'stuck', '--wait=1h', '--timeout=3s', '-d', $conninfo, '--', 'true');
+wait_until('the standby is named', sub { $stuck->{h}->pump_nb; return $stuck->{err} =~ /the commit of process \d+ waits for a synchronous standby \(synchronous_standby_names is ".+"\)/ || !$stuck->{h}->pumpable; });
+like($stuck->{err}, qr/the commit of process \d+ waits for a synchronous standby/, 'exec names what it waits for');
+unlike($stuck->{err}, qr/an open transaction of process/, 'and blames nobody');
+kill 'TERM', $stuck->{pid};
+end_dlock($stuck);
+$standby->start;
+$primary->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'") or die 'the standby is not back';
+
 # a long TTL, so that the promotion fits between the deadlines of two renewals
 my $run = start_dlock('exec', 'job', '--ttl=30s', '-d', $conninfo, '--', $script, $file);
 my $group = file_has($file, qr/^group (\d+)/m);
@@ -50,9 +81,10 @@ my ($code, $out, $err) = end_dlock($run);
 is("$code $err", '0 ', 'the command ends well');
 unlike(slurp($file), qr/TERM/, 'and was not disturbed');
 ($code, $out, $err) = end_dlock($waiter);
-is("$code $err", '0 ', 'the other one follows');
+is($code, 0, 'the other one follows');
+like($err, qr/^(?:dlock: waiting for lock "job": .*\n)+dlock: got lock "job" after \S+( \S+)?\n\z/, 'and has told how it stood');
 cmp_ok($out, '>', $version, 'with a higher version');
-is($standby->safe_psql('postgres', 'SELECT count(*) FROM dlock_locks'), 0, 'both are released');
+is($standby->safe_psql('postgres', "SELECT count(*) FROM dlock_locks WHERE key = 'job'"), 0, 'both are released');
 
 # a single call goes to the new primary
 is((dlock('ls', '-d', $conninfo))[0], 0, 'ls');

@@ -4,6 +4,7 @@
 use strict;
 use warnings FATAL => 'all';
 
+use File::Basename qw(dirname);
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
@@ -49,7 +50,7 @@ like($t->{out}, qr/dlock: \033\[31merror: \033\[0mno version and no --owner give
 #
 
 $t = on_terminal([ 'top', '--interval=200ms' ]);
-sees($t, qr/\033\[\?1049h.*dlock top  \d\d:\d\d:\d\d  order: waiters/s, 'top: the heading');
+sees($t, qr/\033\[\?1049h.*dlock top  postgres on local:\d+  \d\d:\d\d:\d\d  order: waiters/s, 'top: the heading');
 sees($t, qr/2 held\033\[0m, 0 waiting, next expiry in 59m/, 'top: the summary');
 sees($t, qr/job:1.*job:2/s, 'top: the locks');
 sees($t, qr/\xe2\x96\x88{1}/, 'top: a bar');
@@ -104,9 +105,11 @@ $node->safe_psql('postgres', "SELECT dlock_acquire('awaited', '10min', 'somebody
 $t = on_terminal([ 'exec', 'awaited', '--wait=forever', '--', 'echo', 'at last' ]);
 sees($t, qr/waiting for lock "awaited"/, 'exec: it says that it waits');
 sees($t, qr/somebody/, 'exec: and for whom');
+sees($t, qr/\rdlock: waiting for lock "awaited" \d[^\r\n]*, next; somebody has it\033\[K\rdlock: waiting for lock "awaited" /, 'exec: its place, in one line that is rewritten');
+is(join(' ', grep { length > 79 } map { s/\033\[[0-9;?]*[a-zA-Z]//gr } split /[\r\n]+/, $t->{out}), '', 'exec: which fits');
 $node->safe_psql('postgres', "SELECT dlock_release('awaited', owner => 'somebody')");
 is(ended($t), 0, 'exec: it has had its turn');
-like($t->{out}, qr/at last/, 'exec: and runs');
+like($t->{out}, qr/\r\033\[Kdlock: got lock "awaited" after \d.*at last/s, 'exec: says how long it took, and runs');
 $node->safe_psql('postgres', "SELECT dlock_acquire('awaited', '10min', 'somebody')");
 $t = on_terminal([ 'exec', 'awaited', '--wait=forever', '--quiet', '--', 'true' ]);
 $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters WHERE key = 'awaited' AND clock_timestamp() - since > '1 s'") or die 'it does not wait';
@@ -192,6 +195,26 @@ dlock('acquire', '`touch${IFS}' . "$file`", '--ttl=1h');
 completes(qr/^changing\nheld\n$/, 'info', '');
 ok(!-e $file, 'a key is not executed');
 
+SKIP:
+{
+	skip 'fish is not installed', 3 unless grep { -x "$_/fish" } split /:/, $ENV{PATH};
+	local %ENV = (%ENV, dlock_env(), PATH => dirname(dlock_program()) . ":$ENV{PATH}");
+
+	foreach ([ 'dlock ex', qr/^exec\t/m ], [ 'dlock exec key --tt', qr/^--ttl\t/m ], [ 'dlock info ch', qr/^changing$/m ])
+	{
+		my ($line, $expected) = @$_;
+		my $found = '';
+
+		IPC::Run::run([ 'fish', '-c', "source $root/client/cli/dlock.fish-completion; complete -C '$line'" ], '>', \$found, '2>&1');
+		like($found, $expected, "completion in fish of: $line");
+	}
+}
+SKIP:
+{
+	skip 'zsh is not installed', 1 unless grep { -x "$_/zsh" } split /:/, $ENV{PATH};
+	is(system('zsh', '-n', "$root/client/cli/dlock.zsh-completion"), 0, 'completion in zsh can be read');
+}
+
 #
 # The man page
 #
@@ -210,7 +233,7 @@ my $man = slurp("$root/client/cli/dlock.1");
 my $docs = slurp("$root/docs/cli.md");
 $man =~ s/\\-/-/g;
 my (%options, %codes);
-foreach my $command ('--help', map { "$_ --help" } qw(exec elect acquire refresh release check info ls top watch force-release))
+foreach my $command ('--help', map { "$_ --help" } qw(exec elect acquire refresh release check info ls top watch force-release stats health shard))
 {
 	my $help = (dlock(split / /, $command))[1];
 

@@ -32,7 +32,7 @@ my $go_on = temp_file();
 my $script = script_file(<<"SH");
 owner=worker:\$1
 "$dlock" acquire job -d wait --owner="\$owner" --ttl=1min --wait=forever >/dev/null &&
-	exec "$dlock" exec job -d postgres --owner="\$owner" --ttl=3s -- sh -c 'echo runs; while [ ! -e "\$0" ]; do sleep 0.1; done' "$go_on"
+	exec "$dlock" exec job -d postgres --owner="\$owner" --adopt --ttl=3s -- sh -c 'echo runs; while [ ! -e "\$0" ]; do sleep 0.1; done' "$go_on"
 SH
 
 sub worker

@@ -172,9 +172,10 @@ is($code, 76, 'and: which ends the command');
 like($err, qr/lock "k3" is lost: it was taken away/, 'and: and says which one');
 is(join('', map { held($_) } 'k1', 'k 2', 'k3'), '', 'and: the others are released');
 
-($code, $out) = dlock('acquire', 'k1', '--and=k2', '--shared', '--ttl=1min', '--owner=me');
+dlock_is([ 'acquire', 'k1', '--and=k2', '--owner=me' ], 64, qr/^$/, qr/--owner can be used together with --and only with --adopt/, 'and: an owner');
+($code, $out) = dlock('acquire', 'k1', '--and=k2', '--shared', '--ttl=1min', '--owner=me', '--adopt');
 is($out, held('k1') . "\n" . held('k2') . "\n", 'acquire --and: the versions, in that order');
-my $json = dlock_json('acquire', 'k1', '--and=k2', '--shared', '--ttl=1min', '--owner=me', '--json');
+my $json = dlock_json('acquire', 'k1', '--and=k2', '--shared', '--ttl=1min', '--owner=me', '--adopt', '--json');
 is(join(' ', map { "$_->{key}=$_->{version}" } @{ $json->{locks} }), 'k1=' . held('k1') . ' k2=' . held('k2'), 'acquire --and --json');
 is($json->{version}, held('k1'), 'acquire --and --json: the first');
 is((dlock('exec', 'k1', '--and=k2', '--wait=100ms', '--', 'true'))[0], 75, 'and: waits for so long');

@@ -118,7 +118,7 @@ shows($t, qr/^$timeouts timeouts, 0 deadlocks/, 'they stay');
 # hot keys alone
 type($t, 'c');
 @lines = shows($t, qr/^ 1-1 of 1 /, 'c: hot keys');
-like($lines[0], qr/^ dlock top  \d\d:\d\d:\d\d  hot keys  every /, 'c: the title says so');
+like($lines[0], qr/^ dlock top  postgres on local:\d+  \d\d:\d\d:\d\d  hot keys  every /, 'c: the title says so');
 is(scalar(grep { /^KEY |^job:/ } @lines), 0, 'c: nothing else');
 sql("SELECT count(dlock_acquire(key)) FROM dlock_list('job:00*')");
 @lines = shows($t, qr/^ 1-10 of 10 /, 'c: more of them');
@@ -164,6 +164,51 @@ type($t, "\cG/no such key\r");
 type($t, "/\r");
 @lines = shows($t, qr/^ 1-\d+ of 41 /, '/: nothing shows all');
 unlike($lines[0], qr/keys:/, '/: and the title says nothing');
+
+#
+# One lock, opened; its release by force
+#
+
+sql("SELECT dlock_acquire('opened', '1 h', 'its owner', 'its value')");
+my $holder = session($node);
+ask($holder, 'BEGIN');
+ask($holder, "SELECT dlock_acquire('pending') IS NOT NULL");
+my $holder_pid = ask($holder, 'SELECT pg_backend_pid()');
+type($t, "\r");
+shows($t, qr/^ open: _   Enter open   Esc back   how the key begins; nothing: the first one *$/, 'Enter: which lock');
+type($t, "opene\r");
+@lines = shows($t, qr/^owner +its owner$/, 'Enter: all that is known of it');
+like($lines[0], qr/^ dlock top  postgres on local:/, 'Enter: below the title');
+like(join("\n", @lines), qr/^key +opened\nstate +held\nversion .*^value +its value$/ms, 'Enter: as dlock info');
+like($lines[-1], qr/^ Esc back   x release by force *$/, 'Enter: what can be done');
+type($t, 'x');
+shows($t, qr/^ reason for a release by force: _   Esc back *$/, 'x: asks for a reason');
+type($t, "\r");
+shows($t, qr/^ Esc back   x release by force *$/, 'x: not without a reason');
+is(sql("SELECT count(*) FROM dlock_locks WHERE key = 'opened'"), 1, 'x: it is still held');
+type($t, 'x');
+type($t, "it hangs\r");
+shows($t, qr/^ take the lock away from its holders \(y\/n\)\? _   Esc back *$/, 'x: asks once more');
+type($t, "n\r");
+shows($t, qr/^ Esc back   x release by force *$/, 'x: no');
+is(sql("SELECT count(*) FROM dlock_locks WHERE key = 'opened'"), 1, 'x: it is still held');
+type($t, 'x');
+type($t, "it hangs\r");
+shows($t, qr/^ take the lock away/, 'x: again');
+type($t, "y\r");
+@lines = shows($t, qr/^ Esc back   x release by force   version \d+ was taken away *$/, 'x: yes');
+like(join("\n", @lines), qr/^state +not held$/m, 'x: nobody holds it');
+like(slurp($node->logfile), qr/it hangs/, 'x: the reason is in the log');
+type($t, "\e");
+shows($t, qr/^ 1-\d+ of 4\d /, 'Esc: the list');
+type($t, "\r");
+type($t, "pending\r");
+@lines = shows($t, qr/^in use by +$holder_pid, /, 'Enter: the session of what is pending');
+like(join(' ', @lines), qr/in use by +$holder_pid, .*idle in\s+transaction.*transaction\s+since\s+20/, 'Enter: what it does, and since when');
+type($t, "\e");
+shows($t, qr/^ 1-\d+ of 4\d /, 'Esc: the list');
+ask($holder, 'ROLLBACK');
+end_session($holder);
 
 # what is typed is not more than there is room for
 type($t, '/' . 'x' x 1000);

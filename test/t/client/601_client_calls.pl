@@ -108,11 +108,49 @@ $node->safe_psql('postgres', "SELECT dlock_force_release('r', 'test')");
 is($a->ask('refresh', 'r')->{status}, 'lost', 'lost');
 is($a->ask('state', 'r')->{owner}, 0, 'for ever');
 is($a->event('lost', 'r')->{version}, $lock->{version}, 'and the event comes');
+
+# What a policy leaves of a lease is all that the client counts on.
+$node->safe_psql('postgres', "SELECT dlock_policy('max', NULL, max_hold => '1h')");
+is($a->ask('acquire', 'max', ttl => 3_600_000)->{status}, 'ok', 'acquired for the longest time');
+cmp_ok($a->ask('state', 'max')->{left}, '>', 3_000_000, 'all of which is ours');
+$node->safe_psql('postgres', "UPDATE dlock.locks SET acquired_at = acquired_at - interval '59min' WHERE key = 'max'");
+is($a->ask('refresh', 'max')->{status}, 'ok', 'refreshed');
+cmp_ok($a->ask('state', 'max')->{left}, '<=', 54_000, 'until the end that the policy sets');
+$node->safe_psql('postgres', "UPDATE dlock.locks SET acquired_at = acquired_at - interval '1min' WHERE key = 'max'");
+is($a->ask('refresh', 'max')->{status}, 'lost', 'and not beyond');
+$node->safe_psql('postgres', "SELECT dlock_force_release('max', 'test'), dlock_policy_drop('max', NULL)");
 is($a->ask('check', 'r')->{status}, 'lost', 'lost');
 $node->safe_psql('postgres', "SELECT dlock_acquire('r', owner => '$lock->{owner}')");
 is($a->ask('refresh', 'r')->{status}, 'lost', 'even if the owner has it again');
 is($a->events, '', 'no second event');
 $a->ask('free', 'r');
+
+# A lock is renewed, whatever its TTL
+$lock = $a->ask('default', 'renewed', ttl => 300);
+until_sql($node, "SELECT count(*) FROM dlock_locks WHERE key = 'renewed' AND refreshed_at > acquired_at + interval '600 ms'", 1,
+	'with a TTL, it is renewed');
+is($a->ask('release_free', 'renewed')->{status}, 'ok', 'released and freed');
+is($a->ask('release_free', 'renewed')->{what}, 'release_free', 'and forgotten');
+
+# The fence, on a connection of the program
+foreach my $db ('postgres', 'elsewhere')
+{
+	my $d = $db eq 'postgres' ? $a : driver(conninfo($node, dbname => $db));
+	my $to = conninfo($node, dbname => $db) =~ s/\s+$//r;
+
+	$d->ask('acquire', "it's \"f\"", ttl => 600000);
+	my $fence = $d->ask('fence', "it's \"f\"", owner => $to);
+	is("$fence->{status} $fence->{transaction}", 'ok 2', "$db: the fence passes");
+	$fence = $d->ask('fence', "it's \"f\"", owner => $to, alone => 1);
+	is($fence->{status}, 'invalid', "$db: not in autocommit");
+	like($fence->{message}, qr/protects nothing outside a transaction block/, "$db: which says why");
+	$node->safe_psql($db, q{SET search_path = "My Locks", public; SELECT dlock_force_release('it''s "f"', 'test')});
+	$fence = $d->ask('fence', "it's \"f\"", owner => $to);
+	is("$fence->{status} $fence->{sqlstate} $fence->{transaction}", 'lost LK001 3', "$db: the fence rejects");
+	my $elsewhere = $d->ask('fence', "it's \"f\"", owner => conninfo($node, dbname => 'bare') =~ s/\s+$//r);
+	like("$elsewhere->{status} $elsewhere->{message}", qr/^not_ready extension "dlock" is not installed in database "bare"/, "$db: not in another database");
+	$d->ask('free', "it's \"f\"");
+}
 
 # Session locks
 is($b->ask('acquire', 's', session => 1)->{status}, 'ok', 'a session lock');

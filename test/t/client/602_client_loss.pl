@@ -251,7 +251,7 @@ $proxy = proxy($node, swallow => qr/dlock_acquire.*(?:again|clock)/s, times => 2
 $a->ask('open', conninfo($node, host => $proxy->{host}, port => $proxy->{port}), timeout => 60000);
 foreach my $key ('again', 'clock')
 {
-	like($a->ask('acquire', $key, owner => $key, ttl => 600000, timeout => 100)->{status},
+	like($a->ask('acquire', $key, owner => $key, adopt => 1, ttl => 600000, timeout => 100)->{status},
 		qr/^(timeout|unreachable)$/, "$key: no answer");
 }
 $lock = $a->ask('acquire', 'again', owner => 'again', ttl => 600000);
@@ -260,6 +260,23 @@ $node->safe_psql('postgres', "SELECT dlock_acquire('clock', '10 min', owner => '
 $node->poll_query_until('postgres', "SELECT count(*) = 0 FROM dlock_locks WHERE key = 'clock'")
   or die 'nothing is released';
 is(on_server('again'), $lock->{version}, 'and kept');
+
+# A name that the program chose may be that of another request, whose grant is not released.
+my $losing = proxy($node, swallow => qr/dlock_acquire.*(?:mine|clock2)/s, times => 2);
+my $owned = driver(conninfo($node));
+my $c = driver(conninfo($node, host => $losing->{host}, port => $losing->{port}));
+$lock = $owned->ask('acquire', 'mine', owner => 'me', ttl => 600000);
+foreach my $key ('mine', 'clock2')
+{
+	like($c->ask('acquire', $key, owner => $key eq 'mine' ? 'me' : $key, adopt => $key eq 'mine' ? 0 : 1, ttl => 600000, timeout => 100)->{status},
+		qr/^(timeout|unreachable)$/, "$key: no answer");
+}
+$node->safe_psql('postgres', "SELECT dlock_acquire('clock2', '10 min', owner => 'clock2')");
+$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM dlock_locks WHERE key = 'clock2'")
+  or die 'nothing is released';
+is(on_server('mine'), $lock->{version}, 'the grant of another request of that name is kept');
+is($c->ask('acquire', 'mine', owner => 'me', ttl => 600000)->{status}, 'busy', 'which is busy');
+is($c->ask('acquire', 'mine', owner => 'me', ttl => 600000, adopt => 1)->{version}, $lock->{version}, 'unless it is adopted');
 is($a->ask('release', 'again')->{status}, 'ok', 'until it is released');
 $proxy->leave;
 $a->ask('close');

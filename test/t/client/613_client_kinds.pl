@@ -50,7 +50,7 @@ sub statements
 is(join(' ', map { $_->ask('acquire', 'sem', slots => 3, ttl => 60000)->{status} } $a, $b, $c, $d),
 	'ok ok ok busy', 'three places, and no fourth');
 is(on_server('slots', 'sem'), "3\n3\n3", 'three grants');
-like($a->ask('infos', 'sem')->{grants}, qr{^\d+/3/held,\d+/3/held,\d+/3/held$}, 'dlock_get_infos()');
+like($a->ask('infos', 'sem')->{grants}, qr{^\d+/3/held,\d+/3/held,\d+/3/held$}, 'dlock_get_info()');
 my $newest = (split /\n/, on_server('version', 'sem'))[-1];
 is($d->ask('info', 'sem')->{version}, $newest, 'dlock_get_info() is the newest of them');
 
@@ -59,13 +59,13 @@ is($d->ask('info', 'sem')->{version}, $newest, 'dlock_get_info() is the newest o
 	my $open = session($node);
 
 	ask($open, "BEGIN; SELECT dlock_acquire('sem', slots => 10), dlock_acquire('taken')");
-	like($a->ask('infos', 'sem')->{grants}, qr{^\d+/3/held,\d+/3/held,\d+/3/held,0/0/pending$}, 'dlock_get_infos(): the grants, and what is pending');
+	like($a->ask('infos', 'sem')->{grants}, qr{^\d+/3/held,\d+/3/held,\d+/3/held,0/0/pending$}, 'dlock_get_info(): the grants, and what is pending');
 	is($d->ask('info', 'sem')->{version}, $newest, 'dlock_get_info(): a grant');
-	is($a->ask('infos', 'taken')->{grants}, '0/0/pending', 'dlock_get_infos(): only pending');
+	is($a->ask('infos', 'taken')->{grants}, '0/0/pending', 'dlock_get_info(): only pending');
 	is($d->ask('info', 'taken')->{status}, 'not_held', 'dlock_get_info(): nobody holds it');
 	ask($open, 'ROLLBACK');
 	end_session($open);
-	is($a->ask('infos', 'taken')->{count}, 0, 'dlock_get_infos(): free again');
+	is($a->ask('infos', 'taken')->{count}, 0, 'dlock_get_info(): free again');
 }
 is($d->ask('info', 'sem')->{slots}, 3, 'and has its slots');
 is($d->ask('watch', 'sem', version => $newest, wait => 0)->{status}, 'unchanged', 'as dlock_watch() sees it');

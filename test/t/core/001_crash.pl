@@ -162,22 +162,45 @@ crash_after('', "SELECT dlock_release('freed', $version);"
 is($node->safe_psql('postgres', "SELECT dlock_check('freed', $version)"),
 	'not_held', 'a release survives if a later grant does');
 
-# dlock.durable_grants = off gives this up.  Only the WAL writer could flush that WAL, so
-# it is stopped first and then used to cause the crash.
+# What nobody has flushed is lost.  Only the WAL writer could flush that WAL, so it is
+# stopped first and then used to cause the crash.
+sub lose_after
+{
+	my ($run) = @_;
+	my $session = session($node);
+
+	$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
+	my $walwriter = pid_of($node, 'walwriter');
+	kill 'STOP', $walwriter;
+	$run->($session);
+	my $at = -s $node->logfile;
+	kill 'KILL', $walwriter;
+	$node->wait_for_log(qr/database system is ready to accept connections/, $at);
+	$node->poll_query_until('postgres', 'SELECT true');
+	end_session($session);
+	return;
+}
+
+# A release that was answered, and that nothing has followed, is undone.
+$version = $node->safe_psql('postgres', "SELECT dlock_acquire('revived', '1h')");
+my $release = "SELECT dlock_release('revived', $version)";
+my $check = "SELECT dlock_check('revived', $version)";
+lose_after(sub { is(ask($_[0], $release) . ' ' . ask($_[0], $check), 'released not_held', 'a release'); });
+is($node->safe_psql('postgres', $check), 'held', 'a crash undoes it');
+is($node->safe_psql('postgres', "SELECT dlock_acquire('revived', '1h')"), '', 'nobody else gets it');
+is($node->safe_psql('postgres', "SELECT dlock_refresh('revived', $version) IS NOT NULL; BEGIN; SELECT dlock_fence('revived', $version); COMMIT"),
+	"t\n", 'its version is valid again');
+lose_after(sub { is(ask($_[0], "SET dlock.durable_releases = on; $release"), 'released', 'dlock.durable_releases: a release'); });
+is($node->safe_psql('postgres', $check), 'not_held', 'survives');
+
+# dlock.durable_grants = off gives up the durability of grants.
 $node->safe_psql('postgres', 'ALTER SYSTEM SET dlock.durable_grants = off');
 $node->reload;
-my $careless = session($node);
-$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
-my $walwriter = pid_of($node, 'walwriter');
-kill 'STOP', $walwriter;
-$version = ask($careless, "SELECT dlock_acquire('not_durable', '1h')");
-is(ask($careless, "SELECT dlock_check('not_durable', $version)"),
-	'held', 'durable_grants off: the grant is given');
-$log_at = -s $node->logfile;
-kill 'KILL', $walwriter;
-$node->wait_for_log(qr/database system is ready to accept connections/, $log_at);
-$node->poll_query_until('postgres', 'SELECT true');
-end_session($careless);
+lose_after(
+	sub {
+		$version = ask($_[0], "SELECT dlock_acquire('not_durable', '1h')");
+		is(ask($_[0], "SELECT dlock_check('not_durable', $version)"), 'held', 'durable_grants off: the grant is given');
+	});
 is($node->safe_psql('postgres', "SELECT dlock_check('not_durable', $version)"),
 	'not_held', 'durable_grants off: it went with its WAL');
 

@@ -190,6 +190,24 @@ held('lazy');
 is(effect("SELECT dlock_release('lazy', $held{lazy})"), 'lazy', 'a lazy commit');
 is(effect('INSERT INTO work VALUES (1)'), 'flushed', '... ends with its transaction');
 
+# A session may want its releases to be as durable as grants.
+ask($session, 'SET dlock.durable_releases = on');
+foreach my $mode ('on', 'off')
+{
+	ask($session, "SET synchronous_commit = $mode; SET dlock.durable_grants = $mode");
+	held("d$_") foreach 1 .. 4;
+	is(effect("SELECT dlock_release('d1', $held{d1})"), 'flushed', "$mode: a durable release");
+	is(effect("BEGIN; SAVEPOINT s; SELECT dlock_release('d2', $held{d2}); RELEASE s; COMMIT"),
+		'flushed', "$mode: in a subtransaction");
+	is(effect("SELECT dlock_force_release('d3', 'test')"), 'flushed', "$mode: a forced release");
+	is(effect("SELECT dlock_refresh('d4', $held{d4})"), 'lazy', "$mode: a refresh is not affected");
+	is(effect_of_reading("SELECT dlock_release('d1', $held{d1})"), 'nothing',
+		"$mode: a release of what is not held");
+	is(effect("BEGIN; SELECT dlock_release('d4', $held{d4}); ROLLBACK"), 'lazy',
+		"$mode: a release that is rolled back");
+}
+ask($session, 'RESET dlock.durable_releases');
+
 ask($session, 'SET dlock.durable_grants = off; SET synchronous_commit = off');
 is(effect("SELECT dlock_acquire('careless')"), 'lazy', 'durable_grants off');
 ask($session, 'SET synchronous_commit = on');
@@ -225,6 +243,10 @@ make_synchronous($node, $standby);
 my $version = $node->safe_psql('postgres',
 	"SET dlock.require_sync = on; SELECT dlock_acquire('confirmed', '1h')");
 isnt($version, '', 'require_sync with a synchronous standby');
+my $leaver = session($node);
+my $leaver_pid = ask($leaver, 'SELECT pg_backend_pid()');
+ask($leaver, "SET dlock.durable_releases = on; SELECT dlock_acquire('leaves', '1h', session => true)");
+my $given_back = $node->safe_psql('postgres', "SELECT dlock_acquire('given_back', '1h')");
 $node->wait_for_catchup($standby);
 
 $standby->stop;
@@ -265,8 +287,18 @@ foreach my $mode ('off', 'local', 'remote_write')
 		background_answer($s, "SELECT dlock_refresh('confirmed', $version);")
 	  ];
 }
+{
+	my $s = session($node);
+
+	ask($s, 'SET synchronous_commit = off; SET dlock.durable_releases = on');
+	push @waiting,
+	  [
+		'release, durable', $s,
+		background_answer($s, "SELECT dlock_release('given_back', $given_back);")
+	  ];
+}
 $node->poll_query_until('postgres',
-	"SELECT count(*) = 4 FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+	"SELECT count(*) = 5 FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
   or die 'not everybody waits for the standby';
 is($node->safe_psql('postgres', "SELECT dlock_acquire('waits_off')"),
 	'', 'what waits for the standby is busy');
@@ -278,7 +310,11 @@ is(ask($s, "SELECT dlock_release('local_off', (SELECT version FROM dlock_locks W
 end_session($s);
 is($node->safe_psql('postgres',
 		"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"),
-	4, 'the others still do');
+	5, 'the others still do');
+
+# Nor does the end of a session.
+end_session($leaver);
+ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $leaver_pid"), 'a session that ends waits for nobody');
 
 $standby->start;
 foreach my $waiter (@waiting)

@@ -217,17 +217,17 @@ sub is_marked
 
 $one->ask_it("SELECT dlock_release('marked', dlock_acquire('marked', '1h'))");
 wait_until('it is known which keys have places', sub { return !is_marked() });
-$one->ask_it("SELECT dlock_release('marked', dlock_acquire('marked', '1h', slots => NULL))");
+$one->ask_it("SELECT dlock_release('marked', dlock_acquire('marked', '1h', shared => true))");
 is(is_marked(), '', 'a place that was released leaves no mark');
 $one->ask_it("BEGIN; SELECT dlock_acquire('marked', '1h', slots => 2); ROLLBACK");
 is(is_marked(), '', 'one that was rolled back');
 $one->ask_it("BEGIN; SAVEPOINT s; SELECT dlock_acquire('marked', '1h', slots => 2); ROLLBACK TO s; COMMIT");
 is(is_marked(), '', 'one that was rolled back to a savepoint');
 my $exclusive = $one->ask_it("SELECT dlock_acquire('marked', '1h')");
-is($two->ask_it("SELECT dlock_acquire('marked', slots => NULL)"), '', 'a request that is refused');
+is($two->ask_it("SELECT dlock_acquire('marked', shared => true)"), '', 'a request that is refused');
 $one->ask_it("SELECT dlock_release('marked', $exclusive)");
 is(is_marked(), '', 'leaves no mark');
-my $place = $two->ask_it("SELECT dlock_acquire('marked', '1h', slots => NULL)");
+my $place = $two->ask_it("SELECT dlock_acquire('marked', '1h', shared => true)");
 $two->ask_it("BEGIN; SELECT dlock_release('marked', $place); ROLLBACK");
 is($one->ask_it("SELECT dlock_acquire('marked')"), '', 'a place whose release was rolled back keeps a writer out');
 is($two->ask_it("SELECT dlock_refresh('marked', $place) IS NOT NULL"), 't', 'it is refreshed');

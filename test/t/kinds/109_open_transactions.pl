@@ -56,6 +56,7 @@ my %open = (
 	down => q{SELECT dlock_acquire('k', '1 h', 'o', shared => true)},
 	again => q{SELECT dlock_acquire('k', '1 h', 'o', slots => 2)},
 	release => q{SELECT dlock_release('k', 1)},
+	hand => q{SELECT dlock_handover('k', 1, 'p')},
 	refresh => q{SELECT dlock_refresh('k', 1) IS NOT NULL},
 	fence => q{SELECT dlock_fence('k', 1)},
 	force => q{SELECT dlock_force_release('k', 'test')},
@@ -197,6 +198,21 @@ s=1 s2=2 begin fence=- probe=r3 commit probe=r3
 s=1 s2=2 begin fence=- probe=r3 rollback probe=r3
 s=1 s2=2 begin force=2 probe=r3 commit probe=xr23
 s=1 s2=2 begin force=2 probe=r3 rollback probe=r3
+
+# a handover: a place counts twice until it is committed
+x=1 begin hand=2 probe=- commit probe=-
+x=1 begin hand=2 probe=- rollback probe=-
+x=1 begin sp hand=2 probe=- back probe=- rollback
+r=1 begin hand=2 probe=r3 commit probe=r23
+r=1 begin hand=2 probe=r3 rollback probe=r23
+r=1 begin sp hand=2 probe=r3 back probe=r23 rollback
+s=1 begin hand=2 probe=r3 commit probe=r23
+s=1 begin hand=2 probe=r3 rollback probe=r23
+s=1 s2=2 begin hand=3 probe=r commit probe=r3
+s=1 s2=2 begin hand=3 probe=r rollback probe=r3
+xlapsed=1 begin hand=2 probe=- rollback probe=xr23
+rlapsed=1 begin hand=2 probe=r3 rollback probe=xr23
+s=1 rr=1 begin hand=2 probe=r3 commit probe=r23 end=r23
 
 # what has expired
 xexpired=1 begin ax=2 probe=- commit probe=-

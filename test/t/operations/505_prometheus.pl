@@ -90,18 +90,23 @@ is($series->{'dlock_health_status{check="reaper",datname="postgres"}'}, 1, 'no r
 like($rules, qr/dlock_health_status\{check="reaper"\} > 0\n/, 'which is enough for the rule about it');
 is($series->{'dlock_transactions_oldest_seconds{datname="postgres"}'}, 0, 'no open transaction');
 
+is($series->{'dlock_held_ending{datname="postgres"}'}, 0, 'no max_hold');
+
 # what happens shows
 my $holder = session($node);
 ask($holder, "SET search_path = locks; SELECT dlock_acquire('k', '1h')");
 ask($holder, "BEGIN; SELECT dlock_acquire('open', '1h')");
 $node->safe_psql('postgres', "SET search_path = locks, public; SELECT dlock_acquire('k') FROM generate_series(1, 7); SELECT dlock_acquire('k', wait => '30ms')");
 $node->psql('postgres', "SET search_path = locks; SELECT dlock_fence('k', 999)");
+$node->safe_psql('postgres', "SET search_path = locks, public; SELECT dlock_policy('hold', NULL, max_hold => '1h');"
+	  . " SELECT dlock_acquire('hold 1', '1h'), dlock_refresh('hold 2', dlock_acquire('hold 2', '1h'))");
 my $waiter = session($node);
 ask($waiter, 'SET search_path = locks');
 my $answer = background_answer($waiter, "SELECT dlock_acquire('k', wait => NULL);");
 $node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM locks.dlock_waiters');
 $series = scrape();
-is($series->{'dlock_grants_total{datname="postgres"}'}, 1, 'a grant');
+is($series->{'dlock_grants_total{datname="postgres"}'}, 3, 'grants');
+is($series->{'dlock_held_ending{datname="postgres"}'}, 1, 'one that was renewed as long as it may be');
 is($series->{'dlock_busy_total{datname="postgres"}'}, 7, 'busy');
 is($series->{'dlock_timeouts_total{datname="postgres"}'}, 1, 'a timeout');
 is($series->{'dlock_fence_rejected_total{datname="postgres"}'}, 1, 'a rejected writer');

@@ -133,6 +133,17 @@ result('batch', 'refresh', 'dlock_one', 1, 1000);
 result('batch', 'refresh', 'dlock_batch', 1, 9_990);
 result('million', 'million_cycle', $_->[0], 8, $_->[1]) foreach [ bench => 1000 ], [ million => 900 ];
 result('million', 'million_refresh', $_->[0], 8, $_->[1]) foreach [ bench => 1000 ], [ million => 800 ];
+foreach my $size (100_000, 1_000_000)
+{
+	result('growth', $_, $size, 1, $size == 100_000 ? 1000 : 1050) foreach 'growth_try', 'growth_cycle', 'growth_page';
+	result('growth', 'growth_expiry', $size, 1, 1500);
+	fact('growth', "growth_reaper_$size", 0.01);
+}
+foreach my $size (100, 10_000)
+{
+	result('growth', $_, $size, 1, $size == 100 ? 1000 : 1600) foreach 'growth_release', 'growth_grant';
+}
+fact('growth', growth_idle_1000 => 0.004);
 fact('million', @$_) foreach [ lock_heap_bytes => 250.5 ], [ lock_index_bytes => 70 ], [ reaper_cpu => 0.04 ], [ million_locks => 1_000_000 ];
 foreach my $kind (qw(shared semaphore))
 {
@@ -205,6 +216,13 @@ is_deeply(
 		'old snapshot, 1,000 keys: last 10 s 0.8x of the first 10 s' => '0.79x: not reached',
 		'1,000,000 live rows, acquire and release: costs at most 1.15x of an empty table' => '1.11x: reached',
 		'1,000,000 live rows, refresh: costs at most 1.15x of an empty table' => '1.25x: not reached',
+		'1,000,000 locks, a failed try: at most 1.1x the processor time of 100,000' => '1.05x: reached',
+		'1,000,000 locks, acquire and release: at most 1.1x the processor time of 100,000' => '1.05x: reached',
+		'10,000 waiters, a release to a waiter: at most 1.5x the processor time of 100' => '1.60x: not reached',
+		'10,000 waiters, the grant that follows: at most 1.5x the processor time of 100' => '1.60x: not reached',
+		'1,000,000 locks, an expired row: is removed within 2 s' => '1500 ms: reached',
+		'1,000,000 locks, the reaper: below 5 % of one core when nothing expires' => '1.0 %: reached',
+		'1,000 sessions that only wait: below 1 % of one core' => '0.4 %: reached',
 		'1,000,000 live rows, the reaper: below 5 % of one core when nothing expires' => '4.0 %: reached'
 	},
 	'every aim is judged');

@@ -109,8 +109,8 @@ sub commands
 	return unless $version =~ /^\d+$/ && $run->(0, 'exec', 'b', '--', 'echo', 'runs') eq 'runs';
 
 	# a command that is renewed, and one that is asked to yield
-	my $renewed = $in_background->('exec', 'long', '--ttl=20s', '--', 'sleep', '600');
-	my $yields = $in_background->('exec', 'yields', '--ttl=20s', '--cleanup=1min', '--', 'sleep', '600');
+	my $renewed = $in_background->('exec', 'long', '--ttl=10min', '--', 'sleep', '600');
+	my $yields = $in_background->('exec', 'yields', '--ttl=10min', '--cleanup=1min', '--', 'sleep', '600');
 	$becomes->("SELECT count(*) = 2 FROM $locks WHERE key <> 'a'");
 	my $higher = $in_background->('acquire', 'yields', '--priority=5', '--wait=10min', '--ttl=1h');
 
@@ -180,6 +180,7 @@ sub calls
 	my $lock = $call->('ok', 'acquire', 'a', ttl => 600000, owner => 'me', cleanup => 600000);
 	$call->('ok', 'acquire', 'B', wait => 100, ttl => 600000);
 	$call->('ok', 'refresh', 'a');
+	$call->('ok', 'fence', 'a', owner => $conninfo =~ s/\s+$//r);
 	$call->('ok', 'check', 'a');
 	$call->('ok', 'check_key', 'a', version => $lock->{version}, owner => 'me');
 	$call->('ok', 'refresh_key', 'a', owner => 'me', ttl => 600000);
@@ -194,6 +195,8 @@ sub calls
 	$call->('ok', 'release', 'a');
 	$lock = $call->('ok', 'campaign', 'leader', ttl => 600000);
 	$call->('ok', 'resign', 'leader');
+	$call->('ok', 'acquire', 'forgotten', ttl => 600000);
+	$call->('ok', 'release_free', 'forgotten');
 	$lock = $call->('ok', 'acquire', 'key', ttl => 600000);
 	$call->('ok', 'release_key', 'key', version => $lock->{version});
 	$call->('ok', 'all', 'x,y', ttl => 600000, slots => '-1,3');
@@ -260,9 +263,9 @@ foreach my $case (
 my ($help) = (dlock('--help'))[1] =~ /^Commands:\n(.*?)\n\n/ms;
 is(join(' ', sort keys %commands), join(' ', sort $help =~ /^  (\S+)/mg), 'every command was run');
 
-my %local = map { $_ => 1 } qw(close event_name free handle_fd handle_process info_free is_owner key left_ms lib_version list_free lost_reason
+my %local = map { $_ => 1 } qw(close event_name free handle_fd handle_process info_free is_owner is_shared key left_ms lib_version list_free lost_reason
   open open_options_init_size options_init_size owner reason_name slots status_name ttl_ms version waiters_free);
-my %named = (acquire_all => 'all', acquire_start => 'started', release_start => 'started', op_cancel => 'cancelled', get_info => 'info', get_infos => 'infos', list_waiters => 'waiters');
+my %named = (acquire_all => 'all', acquire_start => 'started', release_start => 'started', op_cancel => 'cancelled', get_info => 'info', list_waiters => 'waiters');
 my @exported = slurp_file(client_dir() . '/libdlock.map') =~ /^\t\tdlock_(\w+);/mg;
 is(join(' ', grep { !$calls{ $named{$_} // $_ } } grep { !$local{$_} } @exported), '', 'every call was made');
 
@@ -384,7 +387,7 @@ foreach my $case ([ $node->host, $node->port, 'pg_catalog, pg_temp' ], [ $bounce
 	my ($code, $version) = dlock('acquire', 'a', '--ttl=1h', $env);
 
 	is($code, 0, 'acquired');
-	my $run = start_dlock('exec', 'b', '--ttl=3s', '--', 'sleep', '600', $env);
+	my $run = start_dlock('exec', 'b', '--ttl=15s', '--', 'sleep', '600', $env);
 	plain_poll($node, 'in_public', "SELECT count(*) = 1 FROM public.dlock_locks WHERE key = 'b'");
 	$start = -s $node->logfile;
 	plain_sql($node, 'in_public',

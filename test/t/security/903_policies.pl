@@ -146,8 +146,64 @@ $node->command_checks_all(
 	2, [qr/./], [qr/too many locks with prefix "q:"/], '160 tries by 8 clients');
 is($now->ask_it("SELECT count(*) FROM dlock_locks WHERE key ^@ 'q:'"), 40, 'the limit is reached, and not exceeded');
 
+# What keeps a key busy counts, whether it is held or not.
+sub without_locks
+{
+	without_policies();
+	$now->ask_it('DELETE FROM dlock.locks');
+	return;
+}
+
+without_locks();
+policy("'b:', 'app', max_ttl => '1min', max_locks => 1");
+is(may($app, 'b:1', "'1s', delay => '61s'"), 'ERROR 42501', 'a delay above the limit of TTLs');
+like($said, qr/delay exceeds the policy for prefix "b:"\n.*The limit of role "app" is 00:01:00\./, 'names limit and prefix');
+is(may($app, 'b:1', "'1s', delay => '1min'"), 'yes', 'a delay at the limit');
+is($app->ask_it("SELECT dlock_enqueue('b:1', '1s', 'me', delay => '61s')"), 'ERROR 42501', 'of a ticket');
+like($app->ask_it("SELECT dlock_acquire('b:1', '1min', session => true, delay => '1min'); DISCARD ALL; SET ROLE app"), qr/^\d+/, 'a session that ends');
+is(may($app, 'b:2'), 'ERROR 42501', 'what cools after it counts');
+$now->ask_it("SELECT dlock_force_release('b:1', 'test')");
+is(may($app, 'b:2'), 'yes', 'until it has cooled');
+is($app->ask_it("SELECT dlock_acquire('b:1', '1min', 'o', at_least => '1min') IS NOT NULL, dlock_release('b:1', owner => 'o')"), 't|released', 'at_least');
+is(may($app, 'b:2'), 'ERROR 42501', 'and what cools after that');
+is($app->ask_it("SELECT dlock_refresh('b:1', owner => 'o', at_least => '61s')"), 'ERROR 42501', 'at_least of a refresh');
+is(may($other, 'b:2'), 'yes', 'not for others');
+without_locks();
+policy("'b:', 'app', max_locks => 1");
+is($app->ask_it("BEGIN; SELECT dlock_acquire('b:1', '1min', 'o') IS NOT NULL, dlock_release('b:1', owner => 'o')"), 't|released', 'a transaction that releases');
+is(may($other, 'b:1'), '', 'keeps the key busy until it ends');
+is($app->ask_it("SELECT dlock_acquire('b:2')"), 'ERROR 42501', 'and that counts');
+$app->ask_it('ROLLBACK');
+
+# The room that a count has found is forgotten when a policy changes.
+without_locks();
+sub take
+{
+	my ($prefix, $n) = @_;
+
+	return $app->ask_it("SELECT count(dlock_acquire('$prefix' || i, '1h')) FROM generate_series(1, $n) i");
+}
+policy("'p:', 'app', max_locks => 10");
+is(take('p:a', 1), 1, 'one of ten');
+$now->ask_it("SELECT dlock_policy_drop('p:', 'app')");
+is(take('p:b', 50), 50, 'fifty while there is no policy');
+policy("'p:', 'app', max_locks => 10");
+is(take('p:c', 1), 'ERROR 42501', 'none of ten under the same policy');
+without_locks();
+policy("'p:', 'app', max_locks => 5");
+policy("'p:x:', 'app'");
+is(take('p:a', 1), 1, 'one of five');
+is(take('p:x:', 100), 100, 'a hundred under a longer prefix');
+is(take('p:b', 1), 'ERROR 42501', 'which the shorter one counts');
+without_locks();
+is(take('p:a', 50), 50, 'fifty in a session that knows of no policy');
+$app->ask_it("BEGIN; SELECT dlock_acquire('p:b', '1h')");
+policy("'p:', 'app', max_locks => 10");
+is($app->ask_it("SELECT dlock_acquire('p:c', '1h')"), 'ERROR 42501', 'one that comes counts in an open transaction, too');
+$app->ask_it('ROLLBACK');
+without_locks();
+
 # A waiter is judged at its grant.
-without_policies();
 $version = $other->ask_it("SELECT dlock_acquire('w:1', '1h')");
 $app->start("SELECT dlock_acquire('w:1', '1h', wait => NULL)");
 until_waiting($node, $app, 'w:1');
@@ -156,6 +212,15 @@ $other->ask_it("SELECT dlock_release('w:1', $version)");
 is($app->answer, 'ERROR 42501', 'a policy that came while it waited');
 is($now->ask_it("SELECT count(*) FROM dlock_locks"), 0, 'nothing is granted');
 is($app->ask_it("SELECT dlock_acquire('w:1', '1h', wait => NULL)"), 'ERROR 42501', 'who may not does not wait at all');
+without_policies();
+
+# So is a ticket, by all that keeps the key busy.
+$version = $other->ask_it("SELECT dlock_acquire('w:1', '1h')");
+my $ticket = $app->ask_it("SELECT dlock_enqueue('w:1', '1s', 'me', delay => '1h')");
+policy("'w:', 'app', max_ttl => '1min'");
+$other->ask_it("SELECT dlock_release('w:1', $version)");
+wait_until('the ticket is missed', sub { $app->ask_it("SELECT state FROM dlock_ticket($ticket)") eq 'missed' });
+is($now->ask_it('SELECT count(*) FROM dlock_locks'), 0, 'a delay that is too long by now');
 without_policies();
 
 # Transactions: a change counts for others when it is committed.
@@ -229,13 +294,13 @@ is($other->ask_it("SELECT public.dlock_policy('h:', 'app', false), public.dlock_
 
 # Dumped and restored, with roles by name.
 without_policies();
-policy("'d:', 'app', max_ttl => '90s', max_priority => 7, max_locks => 8");
+policy("'d:', 'app', max_ttl => '90s', max_priority => 7, max_locks => 8, max_hold => '1h'");
 policy("'d:', NULL, allow => false");
 my $dump = $node->basedir . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, '-d', $node->connstr('postgres') ], 'pg_dump');
 $node->safe_psql('postgres', 'CREATE DATABASE copy');
 $node->command_ok([ 'pg_restore', '-e', '-d', $node->connstr('copy'), $dump ], 'pg_restore');
-is($node->safe_psql('copy', 'SELECT * FROM dlock_policies ORDER BY role'), "d:|app|t|00:01:30|7|8\nd:||f|||", 'the policies are there');
+is($node->safe_psql('copy', 'SELECT * FROM dlock_policies ORDER BY role'), "d:|app|t|00:01:30|7|8|01:00:00\nd:||f||||", 'the policies are there');
 fails_with($node, "SET ROLE other; SELECT dlock_acquire('d:1')", '42501', [], 'and count', database => 'copy');
 
 # DROP and CREATE EXTENSION in one session

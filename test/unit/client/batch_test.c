@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "net/conn_int.h"
+#include "net/conn.h"
 #include "unit_test.h"
 
 #define REQUESTS 40

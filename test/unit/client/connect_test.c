@@ -9,11 +9,12 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
-#include "net/conn_int.h"
+#include "net/conn.h"
 #include "unit_test.h"
 
 /* A port where a server listens, and says nothing. */
@@ -51,7 +52,7 @@ test_silent_listen(void)
 		abort();
 	dlock_conn_start(conn, 0, dlock_now());
 	ok(conn->state == DLOCK_CONN_CONNECTING, "the first server: connecting");
-	conn->schema = dlock_strdup("public");
+	conn->schema = strdup("public");
 	conn->direct = true;
 	/* it is noted, and would be prepared the next time */
 	(void) dlock_prepare_send(conn, "SELECT 1", &none);

@@ -17,7 +17,7 @@
 
 #include "engine/engine.h"
 #include "net/errors.h"
-#include "net/resolve.h"
+#include "net/conn.h"
 #include "unit_test.h"
 
 static int	tests = 0;
@@ -129,12 +129,12 @@ test_several(dlock_handle *handle)
 	dlock_options options;
 	dlock_error err;
 
-	ok(dlock_acquire_all(handle, NULL, 1, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: no keys");
-	ok(dlock_acquire_all(handle, keys, 1, NULL, NULL, NULL, &err) == DLOCK_INVALID, "all: no locks");
-	ok(dlock_acquire_all(handle, keys, 0, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: none");
-	ok(dlock_acquire_all(handle, keys, 2, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: a key is null");
-	ok(dlock_acquire_all(handle, keys, 1, slots, NULL, locks, &err) == DLOCK_INVALID, "all: invalid slots");
-	ok(dlock_acquire_all(NULL, keys, 1, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: no handle");
+	ok(dlock_acquire_all(handle, NULL, 1, NULL, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: no keys");
+	ok(dlock_acquire_all(handle, keys, 1, NULL, NULL, NULL, NULL, &err) == DLOCK_INVALID, "all: no locks");
+	ok(dlock_acquire_all(handle, keys, 0, NULL, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: none");
+	ok(dlock_acquire_all(handle, keys, 2, NULL, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: a key is null");
+	ok(dlock_acquire_all(handle, keys, 1, slots, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: invalid slots");
+	ok(dlock_acquire_all(NULL, keys, 1, NULL, NULL, NULL, locks, &err) == DLOCK_INVALID, "all: no handle");
 	ok(dlock_release_all(locks, 0, 0, &err) == DLOCK_OK, "release all: none");
 	ok(dlock_release_all(locks, 1, 0, &err) == DLOCK_INVALID, "release all: null");
 	ok(dlock_adopt(handle, "a", 1, NULL, NULL, NULL, &err) == DLOCK_INVALID, "adopt: no lock");
@@ -143,6 +143,13 @@ test_several(dlock_handle *handle)
 	dlock_options_init(&options);
 	options.slots = -2;
 	ok(dlock_acquire(handle, "a", &options, locks, &err) == DLOCK_INVALID, "acquire: invalid slots");
+	dlock_options_init(&options);
+	options.slots = 2;
+	options.shared = 1;
+	ok(dlock_acquire(handle, "a", &options, locks, &err) == DLOCK_INVALID, "acquire: shared, and one of two");
+	dlock_options_init(&options);
+	options.owner = "me";
+	ok(dlock_acquire_all(handle, keys, 1, NULL, NULL, &options, locks, &err) == DLOCK_INVALID, "all: an owner without adopt");
 	dlock_options_init(&options);
 	options.delay_ms = -1;
 	ok(dlock_acquire(handle, "a", &options, locks, &err) == DLOCK_INVALID, "acquire: negative delay");
@@ -204,7 +211,7 @@ test_arguments(void)
 	ok(dlock_acquire(handle, "k", &options, &lock, &err) == DLOCK_INVALID, "bad cleanup");
 	ok(dlock_watch(handle, NULL, &version, 0, &err) == DLOCK_INVALID, "watch: no key");
 	ok(dlock_check_key(handle, NULL, 1, NULL, 0, &err) == DLOCK_INVALID, "check: no key");
-	ok(dlock_get_info(handle, "k", 0, NULL, &err) == DLOCK_INVALID, "info: no place");
+	ok(dlock_get_info(handle, "k", 0, NULL, NULL, &err) == DLOCK_INVALID, "info: no place");
 	ok(dlock_list(handle, NULL, NULL, 0, 0, NULL, NULL, &err) == DLOCK_INVALID, "list: no place");
 	ok(dlock_force_release(handle, NULL, 0, "x", 0, NULL, &err) == DLOCK_INVALID, "force: no key");
 	test_several(handle);
@@ -298,8 +305,8 @@ test_hearing(void)
 	if (dlock_open("host=/nowhere", NULL, &handle, NULL) != DLOCK_OK)
 		abort();
 	lock.handle = other.handle = handle;
-	lock.key = dlock_strdup("k");
-	other.key = dlock_strdup("k");
+	lock.key = strdup("k");
+	other.key = strdup("k");
 	lock.version = 5;
 	other.version = 7;
 	lock.next = &other;
@@ -341,7 +348,7 @@ test_hearing(void)
 	/* keys with what JSON escapes */
 	lock.heard = false;
 	free(lock.key);
-	lock.key = dlock_strdup("a\"b\\c\td\001\xc3\xa4");
+	lock.key = strdup("a\"b\\c\td\001\xc3\xa4");
 	dlock_events_hear(handle, "{\"event\": \"forced\", \"key\": \"a\\\"b\\\\c\\td\\u0001\xc3\xa4x\", \"version\": 5}");
 	ok(!lock.heard, "a longer key");
 	dlock_events_hear(handle, "{\"event\": \"forced\", \"key\": \"a\\\"b\\\\c\\td\\u0001\xc3\xa4\", \"version\": 5}");

@@ -1,7 +1,4 @@
 # The programs of docs/languages.md do what the page says.
-#
-# DLOCK_LANGUAGES lists the languages to run; by default, those whose drivers
-# scripts/setup installs.  A missing driver is a failure.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,9 +10,10 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+use DlockConformance;
 use DlockTest;
 
-my $client = "$FindBin::RealBin/../../../client";
+my $root = "$FindBin::RealBin/../../..";
 my $dir = PostgreSQL::Test::Utils::tempdir_short();
 my ($busy, $lost) = (75, 76);
 
@@ -23,55 +21,21 @@ my ($busy, $lost) = (75, 76);
 my $node = new_node('languages', conf => "listen_addresses = '127.0.0.1'\n");
 $node->safe_psql('postgres', 'CREATE TABLE journal (version bigint, line text)');
 
-$ENV{PGHOST} = $node->host;
+$ENV{PGHOST} = '127.0.0.1';
 $ENV{PGPORT} = $node->port;
 $ENV{PGDATABASE} = 'postgres';
 $ENV{PGUSER} = $node->safe_psql('postgres', 'SELECT current_user');
-$ENV{JDBC_URL} = "jdbc:postgresql://127.0.0.1:$ENV{PGPORT}/postgres?user=$ENV{PGUSER}";
-
-# Each sub builds what it needs and returns the command.
-my %commands = (
-	python => sub { return ('/usr/bin/python3', "$client/python/examples/dlock_example.py"); },
-	java => sub {
-		my $jar = '/usr/share/java/postgresql.jar';
-
-		die "$jar is missing" unless -e $jar;
-		system_or_bail('javac', '-Xlint:all', '-Werror', '-d', "$dir/java",
-			"$client/java/examples/DlockExample.java");
-		return ('java', '-cp', "$dir/java:$jar", 'DlockExample');
-	},
-	node => sub {
-		local $ENV{NODE_PATH} = join ':', $ENV{NODE_PATH} // (), '/usr/share/nodejs';
-
-		return ('env', "NODE_PATH=$ENV{NODE_PATH}", 'node', "$client/typescript/examples/dlock_example.js");
-	},
-	go => sub {
-		local $ENV{GO111MODULE} = 'off';
-		local $ENV{GOPATH} = '/usr/share/gocode';
-		local $ENV{GOCACHE} = "$dir/gocache";
-
-		system_or_bail('go', 'build', '-o', "$dir/go_example", "$client/go/examples/dlock_example.go");
-		return ("$dir/go_example");
-	});
-
-my @languages = split ' ', $ENV{DLOCK_LANGUAGES} // 'python java go';
-note "not run: $_ (see DLOCK_LANGUAGES in docs/languages.md)"
-  foreach grep { my $it = $_; !grep { $_ eq $it } @languages } sort keys %commands;
-foreach my $language (@languages)
-{
-	die "no such language: $language" unless $commands{$language};
-}
 
 # The test runs what the page shows.
 my %sources = (
-	python => 'python/examples/dlock_example.py',
-	js => 'typescript/examples/dlock_example.js',
-	java => 'java/examples/DlockExample.java',
-	go => 'go/examples/dlock_example.go');
-my $page = slurp_file("$client/../docs/languages.md");
-foreach my $language (sort keys %sources)
+	python => 'python/examples/programs.py',
+	ts => 'typescript/examples/programs.ts',
+	go => 'go/examples/programs.go',
+	java => 'java/examples/Programs.java');
+my $page = slurp_file("$root/docs/languages.md");
+foreach my $language (sort grep { -e "$root/client/$sources{$_}" } keys %sources)
 {
-	my $source = slurp_file("$client/$sources{$language}");
+	my $source = slurp_file("$root/client/$sources{$language}");
 	my @shown = $page =~ /^```$language\n(.*?)^```$/msg;
 
 	ok(@shown > 0, "docs/languages.md shows $language");
@@ -135,27 +99,10 @@ sub becomes
 	return;
 }
 
-# An error of the statement is an answer, and is not asked for again: the key
-# is held, and a timeout of the server ends the wait.
-sub refuses
+foreach my $package (packages())
 {
-	my ($language, $timeout, $said, @program) = @_;
-	my $offset;
-
-	one("SELECT dlock_acquire('$language', '1 h', owner => 'test')");
-	one("ALTER DATABASE postgres SET $timeout = '300ms'");
-	$offset = -s $node->logfile;
-	is(status(start([ @program, 'writer', $language, 4 ])), 1, "$language: $timeout ends it");
-	my @times = slurp_file($node->logfile, $offset) =~ /$said/g;
-	is(scalar @times, 1, "$language: at the first time");
-	one("ALTER DATABASE postgres RESET $timeout");
-	one("SELECT dlock_release('$language', owner => 'test')");
-	return;
-}
-
-foreach my $language (@languages)
-{
-	my @program = $commands{$language}->();
+	my ($language, $check, $folder) = @$package;
+	my @program = ($check, 'example', $folder);
 	my $key = $language;
 	my $held = "FROM dlock_locks WHERE key = '$key'";
 	my $at = "$dir/$language";
@@ -221,7 +168,7 @@ foreach my $language (@languages)
 	is(one('SELECT version, line FROM journal'), "$version|first", "$language writer: with its version");
 	is(one("SELECT dlock_force_release('$key', 'test')"), $version, "$language writer: loses its lock");
 	$in = "second\n";
-	is(status($writer), $lost, "$language writer: is rejected with LK001");
+	is(status($writer), $lost, "$language writer: is rejected");
 	is(one('SELECT line FROM journal'), 'first', "$language writer: nothing was written");
 
 	is(status(start([ @program, 'writer', $key, 3600 ], in => \"third\nfourth\n")),
@@ -231,8 +178,6 @@ foreach my $language (@languages)
 	is(one("SELECT count(*) $held"), 0, "$language writer: the lock is released");
 	one('TRUNCATE journal');
 
-	refuses($language, 'lock_timeout', 'canceling statement due to lock timeout', @program);
-	refuses($language, 'statement_timeout', 'canceling statement due to statement timeout', @program);
 }
 
 $node->stop;
