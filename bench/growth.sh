@@ -110,5 +110,5 @@ waiting_ns() {
 
 	for pid in $(sql -c 'SELECT pid FROM dlock_waiters WHERE pid IS NOT NULL'); do
 		cat "/proc/$pid/schedstat" 2>/dev/null || true
-	done | awk '{ t += $1 } END { printf "%d", t }'
+	done | awk '{ t += $1 } END { printf "%.0f", t }'
 }

@@ -569,7 +569,8 @@ BEGIN
 	PERFORM dlock.require(f.answer = 'held' AND NOT (exclusive_only AND (f.r).slot <> 0), 'LK001',
 		format('lock "%s" is not held with version %s', k, v),
 		CASE f.answer WHEN 'not_held' THEN 'It has expired, was released, or was never acquired.'
-			 ELSE 'It is held by another grant or by another role.' END,
+			 ELSE coalesce((SELECT format('It is held with this version by role %s; you are %s.', '"' || l.role || '"', '"' || dlock.caller() || '"')
+				FROM dlock.locks l WHERE l.key = k AND l.version = v AND dlock.is_live(l) AND l.role <> dlock.caller()), 'It is held by another grant.') END,
 		'Roll back, acquire the lock again, and repeat the work with the new version.');
 END $$;
 

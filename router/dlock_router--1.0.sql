@@ -708,7 +708,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 $$;
 COMMENT ON FUNCTION dlock_router.waiters_of IS 'dlock_waiters, on the cluster of a partition';
 
-CREATE FUNCTION dlock_waiters_shown(
+CREATE FUNCTION dlock_router.waiters_shown(
 	OUT key text,
 	OUT pid integer,
 	OUT ticket bigint,
@@ -734,9 +734,9 @@ BEGIN
 	END LOOP;
 END
 $$;
-COMMENT ON FUNCTION dlock_waiters_shown IS 'the rows of the view dlock_waiters';
+COMMENT ON FUNCTION dlock_router.waiters_shown IS 'the rows of the view dlock_waiters';
 
-CREATE VIEW dlock_waiters AS SELECT * FROM @extschema@.dlock_waiters_shown();
+CREATE VIEW dlock_waiters AS SELECT * FROM dlock_router.waiters_shown();
 COMMENT ON VIEW dlock_waiters IS
 	'one row for each backend and each ticket that waits on a cluster; a watcher has no priority and no position';
 GRANT SELECT ON dlock_waiters TO PUBLIC;
@@ -934,7 +934,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 $$;
 COMMENT ON FUNCTION dlock_router.wait_times_of IS 'dlock_wait_times, on the cluster of a partition';
 
-CREATE FUNCTION dlock_wait_times_shown(
+CREATE FUNCTION dlock_router.wait_times_shown(
 	OUT upper interval,
 	OUT count bigint,
 	OUT cluster text
@@ -952,11 +952,11 @@ BEGIN
 	END LOOP;
 END
 $$;
-COMMENT ON FUNCTION dlock_wait_times_shown IS 'dlock_wait_times of each cluster';
+COMMENT ON FUNCTION dlock_router.wait_times_shown IS 'dlock_wait_times of each cluster';
 
 CREATE VIEW dlock_wait_times AS
 	SELECT t.upper, pg_catalog.sum(t.count)::pg_catalog.int8 AS count
-	  FROM @extschema@.dlock_wait_times_shown() t
+	  FROM dlock_router.wait_times_shown() t
 	 GROUP BY t.upper ORDER BY t.upper;
 COMMENT ON VIEW dlock_wait_times IS
 	'a histogram of the waits on all clusters: how many took at most "upper", and longer than the row before; null means no upper bound';
@@ -972,7 +972,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 $$;
 COMMENT ON FUNCTION dlock_router.contended_of IS 'dlock_contended, on the cluster of a partition';
 
-CREATE FUNCTION dlock_contended_shown(
+CREATE FUNCTION dlock_router.contended_shown(
 	OUT key text,
 	OUT busy bigint,
 	OUT waits bigint,
@@ -992,10 +992,10 @@ BEGIN
 	END LOOP;
 END
 $$;
-COMMENT ON FUNCTION dlock_contended_shown IS 'dlock_contended of each cluster';
+COMMENT ON FUNCTION dlock_router.contended_shown IS 'dlock_contended of each cluster';
 
 CREATE VIEW dlock_contended AS
-	SELECT k.* FROM @extschema@.dlock_contended_shown() k
+	SELECT k.* FROM dlock_router.contended_shown() k
 	 ORDER BY k.busy OPERATOR(pg_catalog.+) k.waits DESC, k.key LIMIT 100;
 COMMENT ON VIEW dlock_contended IS
 	'approximately the 100 keys that were busy or waited for most often, of all clusters';

@@ -288,7 +288,7 @@ REVOKE ALL ON FUNCTION dlock_force_release(text, text, bigint) FROM PUBLIC;
 COMMENT ON FUNCTION dlock_force_release IS
 	'take a lock away from its holder, or from all of several; returns the highest version that was taken, or NULL if the lock is free';
 
-CREATE FUNCTION dlock_locks_shown(
+CREATE FUNCTION dlock.locks_shown(
 	OUT key text,
 	OUT version bigint,
 	OUT owner text,
@@ -312,11 +312,30 @@ CREATE FUNCTION dlock_locks_shown(
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_locks_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION dlock_locks_shown IS 'the rows of the view dlock_locks';
+COMMENT ON FUNCTION dlock.locks_shown IS 'the rows of the view dlock_locks';
 
-CREATE VIEW dlock_locks AS SELECT * FROM @extschema@.dlock_locks_shown();
+CREATE VIEW dlock_locks AS SELECT * FROM dlock.locks_shown();
 COMMENT ON VIEW dlock_locks IS
 	'one row for each live grant, and for each key that an open transaction keeps busy; owner and value of another role''s grant are null. Every query reads the whole table, also one with WHERE key = ...: use dlock_get(key) or dlock_list(pattern), which read the index';
+COMMENT ON COLUMN dlock_locks.key IS 'what is locked';
+COMMENT ON COLUMN dlock_locks.version IS 'the version of the grant; null if an open transaction is taking the key';
+COMMENT ON COLUMN dlock_locks.owner IS 'the name of the request; null if the grant is another role''s, and you are not a member of pg_read_all_stats';
+COMMENT ON COLUMN dlock_locks.role IS 'the role that the grant belongs to';
+COMMENT ON COLUMN dlock_locks.value IS 'free text kept with the grant; visible to those who see the owner';
+COMMENT ON COLUMN dlock_locks.state IS 'held, preempting, lapsed, cooling or pending';
+COMMENT ON COLUMN dlock_locks.priority IS 'the priority of the request';
+COMMENT ON COLUMN dlock_locks.acquired_at IS 'when the key was granted';
+COMMENT ON COLUMN dlock_locks.refreshed_at IS 'when the grant was renewed last';
+COMMENT ON COLUMN dlock_locks.expires_at IS 'when it ends if it is not renewed; if cooling, when the key is free';
+COMMENT ON COLUMN dlock_locks.remaining IS 'how long until then';
+COMMENT ON COLUMN dlock_locks.ttl IS 'for how long each renewal keeps it';
+COMMENT ON COLUMN dlock_locks.pid IS 'the session that a session lock ends with';
+COMMENT ON COLUMN dlock_locks.slots IS 'what was asked for: 1, a number of places, or null for a shared lock';
+COMMENT ON COLUMN dlock_locks.using_pid IS 'the process whose open transaction is using the row';
+COMMENT ON COLUMN dlock_locks.requestor_owner IS 'the owner of the request that has asked the holder to yield';
+COMMENT ON COLUMN dlock_locks.requestor_priority IS 'its priority';
+COMMENT ON COLUMN dlock_locks.requestor_since IS 'when it asked';
+COMMENT ON COLUMN dlock_locks.requestor_deadline IS 'when the time of the holder is up';
 GRANT SELECT ON dlock_locks TO PUBLIC;
 
 CREATE FUNCTION dlock_get(
@@ -372,7 +391,7 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION dlock_dequeue IS
 	'withdraw a request that still waits; true if it did';
 
-CREATE FUNCTION dlock_waiters_shown(
+CREATE FUNCTION dlock.waiters_shown(
 	OUT key text,
 	OUT pid integer,
 	OUT role regrole,
@@ -386,13 +405,23 @@ CREATE FUNCTION dlock_waiters_shown(
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_waiters_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION dlock_waiters_shown IS 'the rows of the view dlock_waiters';
+COMMENT ON FUNCTION dlock.waiters_shown IS 'the rows of the view dlock_waiters';
 
 CREATE VIEW dlock_waiters AS
 	SELECT w.key, w.pid, w.ticket, w.role, w.owner, w.priority, w.slots, w."position", w.since, w.until
-	  FROM @extschema@.dlock_waiters_shown() w;
+	  FROM dlock.waiters_shown() w;
 COMMENT ON VIEW dlock_waiters IS
 	'one row for each backend and each ticket that waits in this database; a watcher has no priority and no position';
+COMMENT ON COLUMN dlock_waiters.key IS 'what is waited for';
+COMMENT ON COLUMN dlock_waiters.pid IS 'the process that waits; null for a ticket';
+COMMENT ON COLUMN dlock_waiters.ticket IS 'the ticket that waits; null for a process';
+COMMENT ON COLUMN dlock_waiters.role IS 'the role of the request';
+COMMENT ON COLUMN dlock_waiters.owner IS 'the name of the request; visible as in dlock_locks';
+COMMENT ON COLUMN dlock_waiters.priority IS 'its priority; null for a watcher';
+COMMENT ON COLUMN dlock_waiters.slots IS 'what it asks for: 1, a number of places, null for a shared lock, or 0 for a watcher, who wants none';
+COMMENT ON COLUMN dlock_waiters."position" IS 'its place in the queue, from 1 on; null for a watcher';
+COMMENT ON COLUMN dlock_waiters.since IS 'when it began to wait';
+COMMENT ON COLUMN dlock_waiters.until IS 'how long it waits; null without limit';
 GRANT SELECT ON dlock_waiters TO PUBLIC;
 
 CREATE FUNCTION dlock_health(
@@ -407,7 +436,7 @@ COMMENT ON FUNCTION dlock_health IS
 	'report whether the grants of this server would survive a failover: the verdict, then the checks behind it';
 
 -- What is counted: src/stats/stats.c, src/stats/contended_keys.c.
-CREATE FUNCTION dlock_stats_shown(
+CREATE FUNCTION dlock.stats_shown(
 	OUT grants bigint,
 	OUT renewals bigint,
 	OUT releases bigint,
@@ -430,27 +459,48 @@ CREATE FUNCTION dlock_stats_shown(
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_stats_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1;
-COMMENT ON FUNCTION dlock_stats_shown IS 'the row of the view dlock_stats';
+COMMENT ON FUNCTION dlock.stats_shown IS 'the row of the view dlock_stats';
 
-CREATE VIEW dlock_stats AS SELECT * FROM @extschema@.dlock_stats_shown();
+CREATE VIEW dlock_stats AS SELECT * FROM dlock.stats_shown();
 COMMENT ON VIEW dlock_stats IS
 	'one row: what has happened to the locks of this database since the server was started or the statistics were reset';
+COMMENT ON COLUMN dlock_stats.grants IS 'new grants';
+COMMENT ON COLUMN dlock_stats.renewals IS 'refreshes, and acquires that got the same grant again';
+COMMENT ON COLUMN dlock_stats.releases IS 'releases, also at the end of a session';
+COMMENT ON COLUMN dlock_stats.busy IS 'acquires that did not wait and were not granted';
+COMMENT ON COLUMN dlock_stats.waits IS 'acquires and tickets that waited in the queue';
+COMMENT ON COLUMN dlock_stats.wait_time IS 'how long they waited, all together';
+COMMENT ON COLUMN dlock_stats.timeouts IS 'waits that ended without the lock because the time was up';
+COMMENT ON COLUMN dlock_stats.deadlocks IS 'waits that ended with 40P01';
+COMMENT ON COLUMN dlock_stats.expired IS 'grants that ended by their TTL, or whose session was gone';
+COMMENT ON COLUMN dlock_stats.lapsed_taken IS 'lazy grants that were taken over after their TTL';
+COMMENT ON COLUMN dlock_stats.asked IS 'holders that were asked to yield';
+COMMENT ON COLUMN dlock_stats.yielded IS 'holders that then released the lock';
+COMMENT ON COLUMN dlock_stats.yield_time IS 'how long they took to do so, all together';
+COMMENT ON COLUMN dlock_stats.yield_max IS 'the longest of these times';
+COMMENT ON COLUMN dlock_stats.preempted IS 'grants that were taken by a higher priority';
+COMMENT ON COLUMN dlock_stats.forced IS 'grants that were ended by dlock_force_release';
+COMMENT ON COLUMN dlock_stats.fence_rejected IS 'errors LK001';
+COMMENT ON COLUMN dlock_stats.waiting IS 'how many wait in the queue now';
+COMMENT ON COLUMN dlock_stats.stats_reset IS 'since when all this is counted';
 GRANT SELECT ON dlock_stats TO PUBLIC;
 
-CREATE FUNCTION dlock_wait_times_shown(
+CREATE FUNCTION dlock.wait_times_shown(
 	OUT upper interval,
 	OUT count bigint
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_wait_times_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 18;
-COMMENT ON FUNCTION dlock_wait_times_shown IS 'the rows of the view dlock_wait_times';
+COMMENT ON FUNCTION dlock.wait_times_shown IS 'the rows of the view dlock_wait_times';
 
-CREATE VIEW dlock_wait_times AS SELECT * FROM @extschema@.dlock_wait_times_shown();
+CREATE VIEW dlock_wait_times AS SELECT * FROM dlock.wait_times_shown();
 COMMENT ON VIEW dlock_wait_times IS
 	'a histogram of waits: how many took at most "upper", and longer than the row before; null means no upper bound';
+COMMENT ON COLUMN dlock_wait_times.upper IS 'the longest wait of this bucket; null for the last one, which has no bound';
+COMMENT ON COLUMN dlock_wait_times.count IS 'waits that took at most that long, and longer than the bucket before';
 GRANT SELECT ON dlock_wait_times TO PUBLIC;
 
-CREATE FUNCTION dlock_contended_shown(
+CREATE FUNCTION dlock.contended_shown(
 	OUT key text,
 	OUT busy bigint,
 	OUT waits bigint,
@@ -458,11 +508,15 @@ CREATE FUNCTION dlock_contended_shown(
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_contended_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION dlock_contended_shown IS 'the rows of the view dlock_contended';
+COMMENT ON FUNCTION dlock.contended_shown IS 'the rows of the view dlock_contended';
 
-CREATE VIEW dlock_contended AS SELECT * FROM @extschema@.dlock_contended_shown();
+CREATE VIEW dlock_contended AS SELECT * FROM dlock.contended_shown();
 COMMENT ON VIEW dlock_contended IS
 	'approximately the 100 keys that were busy or waited for most often';
+COMMENT ON COLUMN dlock_contended.key IS 'the key';
+COMMENT ON COLUMN dlock_contended.busy IS 'acquires that did not wait and were not granted';
+COMMENT ON COLUMN dlock_contended.waits IS 'acquires and tickets that waited';
+COMMENT ON COLUMN dlock_contended.wait_time IS 'how long they waited, all together';
 GRANT SELECT ON dlock_contended TO PUBLIC;
 
 CREATE FUNCTION dlock_stats_reset() RETURNS void
@@ -537,6 +591,12 @@ CREATE VIEW dlock_policies AS
 	  FROM dlock.policies p;
 COMMENT ON VIEW dlock_policies IS
 	'what roles may do with keys of a prefix; role null means every role';
+COMMENT ON COLUMN dlock_policies.prefix IS 'the policy is for keys that begin with it; empty for all keys';
+COMMENT ON COLUMN dlock_policies.role IS 'the role; null for every role';
+COMMENT ON COLUMN dlock_policies.allow IS 'whether the role may acquire these keys at all';
+COMMENT ON COLUMN dlock_policies.max_ttl IS 'the longest TTL; null for no limit';
+COMMENT ON COLUMN dlock_policies.max_priority IS 'the highest priority; null for no limit';
+COMMENT ON COLUMN dlock_policies.max_locks IS 'how many of these keys the role may hold; null for no limit';
 GRANT SELECT ON dlock_policies TO PUBLIC;
 
 -- Which shards of keys this database serves: src/shard/shard.c, which depends on the
@@ -554,6 +614,7 @@ CREATE VIEW dlock_served AS
 					'{[0,1024)}'::pg_catalog.int4multirange) AS shards
 	  FROM dlock.served s;
 COMMENT ON VIEW dlock_served IS 'one row: the shards that this database serves';
+COMMENT ON COLUMN dlock_served.shards IS 'the shards; {[0,1024)} is all of them';
 GRANT SELECT ON dlock_served TO PUBLIC;
 
 CREATE FUNCTION dlock.served_changed() RETURNS trigger

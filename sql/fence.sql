@@ -27,6 +27,17 @@ SELECT dlock_fence('f:1', :v);
 SELECT dlock_fence('f:1', :w);
 \set VERBOSITY default
 
+-- outside of a transaction block it protects nothing, and warns
+SELECT dlock_fence('f:1', :w);
+SELECT count(*) FROM dlock_fence('f:1', :w);
+-- not if it protects something: a statement that writes, or what a block or a function goes on to do
+CREATE TEMP TABLE fenced AS SELECT dlock_fence('f:1', :w) IS NOT NULL AS x;
+INSERT INTO fenced SELECT false FROM dlock_fence('f:1', :w);
+WITH written AS (INSERT INTO fenced VALUES (false) RETURNING x) SELECT x FROM written, dlock_fence('f:1', :w);
+SELECT dlock_fence('f:1', :w)\; INSERT INTO fenced VALUES (false);
+DO $$ BEGIN PERFORM dlock_fence('f:1', version) FROM dlock_get('f:1'); END $$;
+DROP TABLE fenced;
+
 -- the whole error
 CREATE FUNCTION pg_temp.fence(key text, version bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

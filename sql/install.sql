@@ -37,6 +37,13 @@ SELECT pg_describe_object(classid, objid, 0) AS "no comment" FROM pg_depend
    AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
    AND obj_description(objid, classid::regclass::name) IS NULL
    AND classid <> 'pg_type'::regclass;
+-- and so has every column of a view
+SELECT c.relname, a.attname AS "no comment" FROM pg_depend d JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'v' JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+ WHERE d.classid = 'pg_class'::regclass AND refclassid = 'pg_extension'::regclass AND deptype = 'e'
+   AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
+   AND col_description(c.oid, a.attnum) IS NULL;
+-- the functions that \df dlock* lists are those that people call
+SELECT proname FROM pg_proc WHERE proname ~ '^dlock.*_shown' OR (proname ~ '_shown$' AND pronamespace <> 'dlock'::regnamespace);
 -- what it says about itself
 SELECT * FROM dlock_features();
 -- a dump contains the rows

@@ -62,6 +62,16 @@ SELECT dlock_acquire('r:1', '1 h') > :v AS granted;
 SET ROLE regress_dlock_a;
 SELECT dlock_check('r:1', :v);
 SELECT owner, value, role FROM dlock_locks WHERE key = 'r:1';
+-- a fence names the role that has the version
+DO $$
+DECLARE
+	d text;
+BEGIN
+	PERFORM dlock_fence('r:1', l.version) FROM dlock_get('r:1') AS l;
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS d = PG_EXCEPTION_DETAIL;
+	RAISE NOTICE '%', d;
+END $$;
 \set VERBOSITY sqlstate
 SELECT dlock_fence('r:1', :v);
 

@@ -33,6 +33,7 @@ typedef struct DlockProgress
 	int64		linger;			/* what the bounds were computed with */
 	int64		lapse;
 	bool		reading;		/* some bounds have been taken away */
+	bool		hurries;		/* this pass reads all, for once */
 	bool		ended;			/* the visit came to its end */
 	bool		from_start;		/* all slots before next_slot were read since
 								 * all bounds were forgotten */

@@ -18,6 +18,9 @@ typedef enum DlockNoteKind
 	DLOCK_NOTE_POLICY,			/* Oid: the table of policies is changed */
 	DLOCK_NOTE_DRAFT,			/* int64: a ticket that was taken */
 	DLOCK_NOTE_TICKET,			/* int64: a ticket that was granted or refused */
+	DLOCK_NOTE_DROPPED,			/* the table of locks is dropped (ticket.c) */
+	DLOCK_NOTE_TABLE,			/* Oid: the table of locks was changed by SQL,
+								 * or dropped */
 	DLOCK_NOTE_KEY,				/* DlockChange: a key has changed, wake those
 								 * that wait for it */
 	DLOCK_NOTE_LOG,				/* a pointer: the end of a grant, for the log */

@@ -259,7 +259,7 @@ distance(const char *a, const char *b)
 
 	for (j = 0; j <= n; j++)
 		row[j] = j;
-	for (i = 0; a[i] != '\0' && i < MAX_WORD; i++)
+	for (i = 0; i < MAX_WORD && a[i] != '\0'; i++)
 	{
 		int			diagonal = row[0]++;
 

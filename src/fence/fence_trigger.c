@@ -24,6 +24,7 @@
 #include "access/htup_details.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
@@ -202,6 +203,22 @@ check_trigger(const TriggerData *data)
 						 trigger->tgname, RelationGetRelationName(data->tg_relation))));
 }
 
+/* What has become of the grant that a fence was to protect. */
+static const char *
+why_not_held(const DlockRequest *request, const DlockResult *result)
+{
+	const char *holder;
+
+	if (result->answer == DLOCK_IS_NOT_HELD)
+		return _("It has expired, was released, or was never acquired.");
+	if (result->version != request->version)
+		return _("It is held by another grant.");
+	holder = GetUserNameFromId(result->role, true);
+	return psprintf(_("It is held with this version by role \"%s\"; you are \"%s\"."),
+					holder != NULL ? holder : _("unknown"),
+					GetUserNameFromId(request->terms.role, false));
+}
+
 /*
  * Lock the grant of this version until the transaction ends, or raise an error if it
  * is not held.  For dlock_fence(), the trigger and the fence of a connection; a
@@ -231,9 +248,7 @@ dlock_fence_require(const DlockKey *key, int64 version, Oid role, bool exclusive
 	ereport(ERROR,
 			(errcode(ERRCODE_DLOCK_FENCED),
 			 errmsg("lock \"%s\" is not held with version %lld", shown, (long long) version),
-			 result.answer == DLOCK_IS_NOT_HELD ?
-			 errdetail("It has expired, was released, or was never acquired.") :
-			 errdetail("It is held by another grant or by another role."),
+			 errdetail_internal("%s", why_not_held(&request, &result)),
 			 hint != NULL ? errhint("%s", hint) :
 			 errhint("Roll back, acquire the lock again, and repeat the work with the new version.")));
 }

@@ -9,10 +9,13 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "executor/execdesc.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "nodes/execnodes.h"
 #include "nodes/parsenodes.h"
+#include "tcop/pquery.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -244,6 +247,21 @@ dlock_holds(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(answer == DLOCK_IS_HELD || answer == DLOCK_IS_PREEMPTING);
 }
 
+/*
+ * Is the call part of a SELECT that the client has sent by itself?  Then the
+ * transaction ends with it.  A call in a function, a DO block or a statement that
+ * writes is not: a query that SPI runs has another memory context than that of the
+ * portal, and a portal keeps no descriptor of a query that writes.
+ */
+static bool
+is_whole_transaction(const FmgrInfo *call)
+{
+	return !IsTransactionBlock() && !IsSubTransaction() &&
+		ActivePortal != NULL && ActivePortal->queryDesc != NULL &&
+		ActivePortal->queryDesc->estate != NULL &&
+		call->fn_mcxt == ActivePortal->queryDesc->estate->es_query_cxt;
+}
+
 Datum
 dlock_fence(PG_FUNCTION_ARGS)
 {
@@ -255,6 +273,14 @@ dlock_fence(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(1))
 		dlock_arguments_null("version");
 	dlock_fence_require(&request.key, PG_GETARG_INT64(1), GetUserId(), false, NULL);
+	if (fcinfo->flinfo->fn_extra == NULL && is_whole_transaction(fcinfo->flinfo))
+	{
+		fcinfo->flinfo->fn_extra = fcinfo->flinfo;	/* once in a statement */
+		ereport(WARNING,
+				(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
+				 errmsg("dlock_fence() protects nothing outside of a transaction block"),
+				 errhint("Call it between BEGIN and COMMIT, in the transaction that writes.")));
+	}
 	PG_RETURN_VOID();
 }
 

@@ -581,7 +581,10 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 		values[3] = isnull[3] ? (Datum) 0 : CStringGetTextDatum(waiter->terms.owner);
 		isnull[4] = !in_line;
 		values[4] = Int32GetDatum(waiter->terms.priority);
-		values[5] = dlock_listing_slots(in_line ? waiter->terms.capacity : DLOCK_SHARED, &isnull[5]);
+		if (in_line)
+			values[5] = dlock_listing_slots(waiter->terms.capacity, &isnull[5]);
+		else
+			values[5] = Int32GetDatum(0);
 		isnull[6] = !in_line;
 		values[6] = Int32GetDatum(position);
 		values[7] = TimestampTzGetDatum(dlock_clock_to_wall(waiter->since));

@@ -11,6 +11,8 @@
  * dump fires them, too, and is allowed.  It may bring places, so their keys are
  * marked before, and whatever it brings is counted afterwards (places.c).
  *
+ * Whatever SQL does to the table, all waiters look again when it commits.
+ *
  * pg_restore --disable-triggers disables the triggers of our tables before it
  * fills them, and enables them afterwards.  So a change of a trigger counts as a
  * change of everything that the trigger would have told, as does its end, and that
@@ -24,6 +26,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
@@ -37,12 +40,15 @@
 
 #include "database.h"
 #include "health/direct_writes.h"
+#include "journal.h"
+#include "queue/queue.h"
 #include "rows/expiry.h"
 #include "rows/place_count.h"
 #include "rows/places.h"
 #include "rows/row.h"
 #include "shmem.h"
 #include "shard/shard.h"
+#include "tickets/ticket.h"
 
 PG_FUNCTION_INFO_V1(dlock_refuse_replication);
 
@@ -80,6 +86,24 @@ is_named(Oid relid, const char *name)
 		strcmp(found, name) == 0 && strcmp(schema, "dlock") == 0;
 }
 
+/*
+ * This transaction changes the table by SQL, or drops it.  That says nothing of
+ * keys, so its commit wakes all that wait in this database.
+ */
+static void
+note_change(Oid relid)
+{
+	if (dlock_shmem_is_attached() && !dlock_journal_has(DLOCK_NOTE_TABLE))
+		(void) dlock_journal_add(DLOCK_NOTE_TABLE, &relid, sizeof(relid));
+}
+
+static void
+end_change(const void *what, bool committed)
+{
+	if (committed && dlock_queue_any())
+		dlock_queue_wake_all();
+}
+
 static void
 see_change(ObjectAccessType access, Oid classid, Oid objid, int subid, void *arg)
 {
@@ -87,6 +111,12 @@ see_change(ObjectAccessType access, Oid classid, Oid objid, int subid, void *arg
 		next_hook(access, classid, objid, subid, arg);
 	if (access == OAT_DROP && classid == DatabaseRelationId && subid == 0)
 		dlock_places_forget_database(objid);
+	if (access == OAT_DROP && classid == RelationRelationId && subid == 0 &&
+		is_named(objid, "locks"))
+	{
+		dlock_ticket_table_dropped();
+		note_change(objid);
+	}
 	if (classid == TriggerRelationId &&
 		(access == OAT_POST_CREATE || access == OAT_POST_ALTER || access == OAT_DROP))
 	{
@@ -102,6 +132,7 @@ see_change(ObjectAccessType access, Oid classid, Oid objid, int subid, void *arg
 void
 dlock_direct_writes_init(void)
 {
+	dlock_journal_register(DLOCK_NOTE_TABLE, end_change);
 	next_hook = object_access_hook;
 	object_access_hook = see_change;
 }
@@ -141,6 +172,7 @@ dlock_refuse_replication(PG_FUNCTION_ARGS)
 				 errhint("Publish the tables or the schemas that you need by name, without schema \"dlock\".")));
 
 	dlock_place_count_by_sql();
+	note_change(RelationGetRelid(data->tg_relation));
 	is_after = TRIGGER_FIRED_AFTER(data->tg_event);
 	if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
 		note_row(data->tg_trigtuple, is_after);

@@ -94,11 +94,43 @@ sleep_until(int64 until, bool without_snapshot)
 		EnsurePortalSnapshotExists();
 }
 
+/* What an error says that ends a wait: a timeout, a cancel, a deadlock. */
+typedef struct WaitContext
+{
+	const DlockKey *key;
+	bool		is_own;			/* our own session has it */
+} WaitContext;
+
+static void
+say_waiting(void *arg)
+{
+	const WaitContext *context = arg;
+
+	if (context->is_own)
+		errcontext("while waiting for lock \"%.*s\", which this session holds itself",
+				   context->key->len, context->key->data);
+	else
+		errcontext("while waiting for lock \"%.*s\"", context->key->len, context->key->data);
+}
+
+/* Is our own session among those that we wait for? */
+static bool
+waits_for_itself(const DlockWaitReport *report)
+{
+	for (int i = 0; i < report->nblockers; i++)
+		if (report->blockers[i] == (DlockBlocker) MyProcPid)
+			return true;
+	return false;
+}
+
 /* Try again and again until it is granted, refused, or the time is up. */
 static void
 wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 			  DlockWaitLog *log, TimestampTz lock_deadline)
 {
+	WaitContext context = {.key = &request->key};
+	ErrorContextCallback callback = {.previous = error_context_stack,
+	.callback = say_waiting,.arg = &context};
 	DlockDeadlockWatch watch;
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext each_look = AllocSetContextCreate(caller, "dlock wait",
@@ -107,6 +139,7 @@ wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 	DlockRows	found;
 
 	dlock_deadlock_begin(&watch, log->began);
+	error_context_stack = &callback;
 
 	for (;;)
 	{
@@ -135,6 +168,7 @@ wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 		}
 		dlock_wait_report_make(request, turn, &found, result, looked_at, now, &report);
 		dlock_backend_wait_publish(&report);
+		context.is_own = waits_for_itself(&report);
 		dlock_deadlock_watch(&watch, now);
 		dlock_wait_log_still(log, &found, now);
 
@@ -145,6 +179,7 @@ wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 					request->without_snapshot);
 	}
 
+	error_context_stack = callback.previous;
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(each_look);
 }

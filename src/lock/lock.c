@@ -452,11 +452,13 @@ find_and_decide(DlockTry *try)
 	try->result->answer = verdict.answer;
 	try->result->upgrades = verdict.upgrades;
 	try->result->version = 0;
+	try->result->role = InvalidOid;
 	try->result->expires = 0;
 	try->result->renewed = false;
 	if (verdict.row != DLOCK_NO_ROW)
 	{
 		try->result->version = found->states[verdict.row].version;
+		try->result->role = found->states[verdict.row].terms.role;
 		try->result->expires = found->states[verdict.row].expires;
 	}
 	return verdict;

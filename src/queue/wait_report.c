@@ -111,8 +111,9 @@ find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
  * A waiter that does not have the turn looks again after this long.  The one
  * before it wakes it when it leaves, so it need not look at all, but it has to
  * publish a time: a commit whose lease ends no sooner than that need not wake it.
+ * The deadlock check wakes it more often (MAX_PAUSE_US), so this does not add to that.
  */
-#define BEHIND_LOOK_US	INT64CONST(10000000)
+#define BEHIND_LOOK_US	INT64CONST(15000000)
 
 static int
 compare_times(const void *a, const void *b)

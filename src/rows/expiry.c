@@ -57,6 +57,9 @@ typedef struct DlockExpiry
 	int64		base;			/* lease time of bound 1 */
 	uint32		nsegments;		/* protected by the database lock */
 
+	/* what the bounds of a new segment are; set under the database lock */
+	pg_atomic_uint32 fresh[DLOCK_MAX_DATABASES];
+
 	/*
 	 * 1 + the number of the segment; 0: none yet.  Set under the database
 	 * lock
@@ -111,7 +114,14 @@ get_slot(DlockDatabase *db, uint32 slot)
 	segment = &shared->segments[dlock_database_number(db)][slot / SEGMENT_SLOTS];
 	LWLockAcquire(dlock_lwlock_database(), LW_EXCLUSIVE);
 	if (pg_atomic_read_u32(segment) == 0 && shared->nsegments < SEGMENTS)
+	{
+		uint32		fresh = pg_atomic_read_u32(&shared->fresh[dlock_database_number(db)]);
+
+		for (int i = 0; i < SEGMENT_SLOTS; i++)
+			pg_atomic_write_u32(&shared->bounds[shared->nsegments][i], fresh);
+		pg_write_barrier();
 		pg_atomic_write_u32(segment, ++shared->nsegments);
+	}
 	LWLockRelease(dlock_lwlock_database());
 	return find_slot(db, slot);
 }
@@ -179,13 +189,36 @@ dlock_expiry_note(DlockDatabase *db, BlockNumber block, int64 when)
 	lower(slot, make_bound(when));
 }
 
-/* From now on, every block may have a row that is due. */
+/*
+ * Nothing is known of any block.  The caller then reads the size of the table, and says
+ * which blocks there are (dlock_expiry_unknown()).  What is added after that is noted by
+ * whoever adds it, so a table that grows need not be read again.
+ */
 void
 dlock_expiry_forget(DlockDatabase *db)
 {
+	LWLockAcquire(dlock_lwlock_database(), LW_EXCLUSIVE);
+	pg_atomic_write_u32(&shared->fresh[dlock_database_number(db)], NEVER);
+	LWLockRelease(dlock_lwlock_database());
 	for (uint32 i = 0; i < LIMIT; i++)
 	{
 		pg_atomic_uint32 *slot = find_slot(db, i);
+
+		if (slot != NULL)
+			pg_atomic_write_u32(slot, NEVER);
+	}
+	pg_memory_barrier();
+}
+
+/* Every one of these blocks may have a row that is due. */
+void
+dlock_expiry_unknown(DlockDatabase *db, BlockNumber nblocks)
+{
+	uint32		nslots = count_slots(nblocks);
+
+	for (uint32 i = 0; i < nslots; i++)
+	{
+		pg_atomic_uint32 *slot = get_slot(db, i);
 
 		if (slot != NULL)
 			pg_atomic_write_u32(slot, UNKNOWN);

@@ -26,6 +26,7 @@ extern void dlock_expiry_note(DlockDatabase *db, BlockNumber block, int64 when);
 
 /* for the reaper */
 extern void dlock_expiry_forget(DlockDatabase *db);
+extern void dlock_expiry_unknown(DlockDatabase *db, BlockNumber nblocks);
 extern DlockDueRun dlock_expiry_begin(DlockDatabase *db, BlockNumber nblocks,
 									  uint32 from, int64 now);
 extern bool dlock_expiry_blocks(const DlockDueRun *run, BlockNumber nblocks, int piece,

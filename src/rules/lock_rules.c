@@ -649,7 +649,11 @@ dlock_rules_decide(DlockState *rows, int nrows, const DlockRequest *request,
 			continue;
 		if (names_grant(request, &rows[i]))
 			return by_holder(rows, nrows, i, request, now);
-		held = i;
+
+		/* if the version is right, it is the role or the owner that is not */
+		if (held == DLOCK_NO_ROW || !request->by_version ||
+			rows[held].version != request->version)
+			held = i;
 	}
 	return nothing(held == DLOCK_NO_ROW ?
 				   DLOCK_IS_NOT_HELD : DLOCK_IS_HELD_BY_OTHER, held);

@@ -240,6 +240,7 @@ typedef struct DlockResult
 {
 	DlockAnswer answer;
 	int64		version;		/* of the grant that the answer is about */
+	Oid			role;			/* its role */
 	int64		expires;		/* its expiry, lease time */
 	bool		upgrades;		/* busy: the request has a place already */
 	bool		renewed;		/* granted, and it was ours before */

@@ -29,6 +29,7 @@
 #include "storage/procarray.h"
 
 #include "clock.h"
+#include "database.h"
 #include "guc.h"
 #include "journal.h"
 #include "shmem.h"
@@ -509,10 +510,64 @@ end_ticket(const void *what, bool committed)
 		return_ticket(number);
 }
 
+/*
+ * Tickets and the table of locks.  A ticket is memory, and so outlives the table that
+ * it was meant for.  If another table is created in the transaction that drops it,
+ * nobody but us can tell.
+ */
+typedef struct Dropped
+{
+	int			db;
+	int64		last;			/* no ticket up to this one will be granted */
+} Dropped;
+
+/* Our transaction drops the table.  It holds a lock that keeps out all new tickets. */
+void
+dlock_ticket_table_dropped(void)
+{
+	DlockDatabase *database = dlock_database(MyDatabaseId);
+	Dropped		dropped = {0};
+
+	if (database == NULL)
+		return;
+	dropped.db = dlock_database_number(database);
+	LWLockAcquire(dlock_lwlock_tickets(), LW_SHARED);
+	dropped.last = dlock_ticket_memory_last();
+	LWLockRelease(dlock_lwlock_tickets());
+	(void) dlock_journal_add(DLOCK_NOTE_DROPPED, &dropped, sizeof(dropped));
+}
+
+/* At commit, before another transaction can open the new table. */
+static void
+end_dropped(const void *what, bool committed)
+{
+	const Dropped *dropped = what;
+
+	if (!committed)
+		return;
+	LWLockAcquire(dlock_lwlock_tickets(), LW_EXCLUSIVE);
+	dlock_ticket_memory_database(dropped->db)->dropped = dropped->last;
+	LWLockRelease(dlock_lwlock_tickets());
+}
+
+/* Was this ticket meant for a table that is gone?  The new one is locked, or no matter. */
+bool
+dlock_ticket_is_void(int64 number)
+{
+	bool		result;
+
+	LWLockAcquire(dlock_lwlock_tickets(), LW_SHARED);
+	result = number <=
+		dlock_ticket_memory_database(dlock_database_number(dlock_database(MyDatabaseId)))->dropped;
+	LWLockRelease(dlock_lwlock_tickets());
+	return result;
+}
+
 /* At load time. */
 void
 dlock_ticket_init(void)
 {
+	dlock_journal_register(DLOCK_NOTE_DROPPED, end_dropped);
 	dlock_journal_register(DLOCK_NOTE_DRAFT, end_draft);
 	dlock_journal_register(DLOCK_NOTE_TICKET, end_ticket);
 }

@@ -40,6 +40,8 @@ typedef struct DlockTicketShown
 	char		key[DLOCK_MAX_KEY + 1];
 } DlockTicketShown;
 
+extern void dlock_ticket_table_dropped(void);
+extern bool dlock_ticket_is_void(int64 number);
 extern void dlock_ticket_init(void);
 
 /* for requesters */

@@ -161,7 +161,17 @@ dlock_ticket_grant_look(int64 number, int64 *due, bool *is_new, DlockEndedTicket
 	turn.until = look->until;
 	turn.asking = look->asking;
 	looked_at = dlock_clock_now();
-	dlock_lock_try(&request, &turn, &found, &result);
+	if (!dlock_ticket_is_void(number))
+		dlock_lock_try(&request, &turn, &found, &result);
+
+	/*
+	 * the try may have waited for the drop, and what it did is undone by the
+	 * error
+	 */
+	if (dlock_ticket_is_void(number))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("extension \"dlock\" was dropped")));
 	now = dlock_clock_now();
 	if (result.answer == DLOCK_IS_GRANTED)
 		return grant_ticket(look, &request, &result, ended);

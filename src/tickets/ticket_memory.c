@@ -317,6 +317,13 @@ dlock_ticket_memory_database(int db)
 	return &tickets->databases[db];
 }
 
+/* The number that was taken last. */
+int64
+dlock_ticket_memory_last(void)
+{
+	return tickets->last_number;
+}
+
 bool
 dlock_ticket_memory_is_full(void)
 {

@@ -30,6 +30,8 @@ typedef struct DlockTicketDatabase
 	int			nwaiting;		/* tickets that have not ended, with drafts */
 	int			granter;		/* its process; 0: none is registered */
 	int64		started_at;		/* lease time; 0: none is being started */
+	int64		dropped;		/* tickets up to this number are void: the
+								 * table of locks was dropped */
 } DlockTicketDatabase;
 
 #define DLOCK_SHORT_TEXT	152
@@ -62,6 +64,7 @@ extern void dlock_ticket_memory_shmem_init(void);
 extern DlockTicketDatabase *dlock_ticket_memory_database(int db);
 
 /* the lock of the tickets is held, exclusively to change anything */
+extern int64 dlock_ticket_memory_last(void);
 extern bool dlock_ticket_memory_is_full(void);
 extern DlockTicket *dlock_ticket_memory_take(const DlockKey *key,
 											 const DlockTerms *terms, int db);

@@ -22,8 +22,9 @@
  *
  * A pass is short.  The pause before the next one depends on the processor time that
  * the pass has cost: one that finds nothing costs a twentieth of a core at most, even if
- * it had to read a table with millions of rows.  The pass that marks keys pauses less,
- * because as long as it is not over, every request pays for it.
+ * it had to read a table with millions of rows.  The first pass after a start, or after
+ * the table was rewritten, pauses less: until it is over, an expiry may be noticed late,
+ * and every request pays for not knowing which keys have places.
  *
  *-------------------------------------------------------------------------
  */
@@ -195,10 +196,17 @@ begin_batch(DlockProgress *progress, DlockDatabase *db, const DlockTable *store)
 	if (is_void)
 		progress->next_slot = 0;
 	if (progress->next_slot == 0)
-		is_void = dlock_places_pass_begins(db, store->heap) || is_void;
+	{
+		bool		unnoticed = dlock_places_pass_begins(db, store->heap);
+
+		/* but do not hurry if they come unnoticed all the time */
+		progress->hurries = is_void || dlock_places_being_read(db);
+		is_void = is_void || unnoticed;
+	}
 	if (!is_void)
 		return;
 	dlock_expiry_forget(db);
+	dlock_expiry_unknown(db, RelationGetNumberOfBlocks(store->heap));
 	progress->file = file;
 	progress->linger = DLOCK_LINGER_US;
 	progress->lapse = DLOCK_LAPSE_US;
@@ -222,6 +230,9 @@ read_due(const DlockTable *store, Batch *batch, uint32 from, BlockNumber nblocks
 	BlockNumber n;
 
 	*run = dlock_expiry_begin(batch->db, nblocks, from, batch->now);
+
+	/* a row that was added before the bounds were taken away must be read */
+	nblocks = RelationGetNumberOfBlocks(store->heap);
 	for (int piece = 0; dlock_expiry_blocks(run, nblocks, piece, &first, &n); piece++)
 	{
 		BlockNumber next = dlock_scan_blocks(store, snapshot, first, n, collect, batch);
@@ -287,9 +298,9 @@ run_batch(DlockDatabase *db, int *removed)
 	progress->nblocks = 0;
 	if (dlock_table_open(&store, true, true))
 	{
-		progress->nblocks = RelationGetNumberOfBlocks(store.heap);
 		batch.now = dlock_clock_now();
 		begin_batch(progress, db, &store);
+		progress->nblocks = RelationGetNumberOfBlocks(store.heap);
 		progress->reading = true;
 		progress->next_slot = read_due(&store, &batch, progress->next_slot,
 									   progress->nblocks);
@@ -331,13 +342,13 @@ rest(int64 us)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* How long to wait until the next pass. */
+/* How long to wait until the next pass.  With "more", this one has not come to the end. */
 static int64
-pause_after(DlockDatabase *db, int removed, int64 worked)
+pause_after(DlockDatabase *db, bool more, int removed, int64 worked)
 {
 	int64		pause = dlock_reap_interval * INT64CONST(1000);
 
-	if (dlock_places_being_read(db))
+	if (more && db->progress.hurries)
 		return worked * REST_BATCH;
 
 	/* if the trigger of places.c is disabled, another pass does not help */
@@ -368,7 +379,7 @@ run_pass(DlockDatabase *db)
 	if (!more && db->progress.from_start)
 		dlock_places_pass_ends(db);
 	worked = cpu_us() - worked;
-	db->progress.not_before = dlock_clock_now() + pause_after(db, removed, worked);
+	db->progress.not_before = dlock_clock_now() + pause_after(db, more, removed, worked);
 
 	/* the rest of the table is due now; the whole when its first row is due */
 	dlock_database_want_reaper(more ? dlock_clock_now() :

@@ -160,8 +160,11 @@ const char	dlock_sql_wait_all[] = ACQUIRE_ALL(WAITS("9"));
 
 #define NAMED "key => $1" TEXT GRANT
 
+/* of a refresh: what else it could change */
+#define KEEP_REST ", value => NULL" TEXT ", at_least => NULL" INTERVAL
+
 #define REFRESH \
-"@.dlock_refresh(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL ", value => NULL" TEXT ", at_least => NULL" INTERVAL ")"
+"@.dlock_refresh(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL KEEP_REST ")"
 
 const char	dlock_sql_release[] =
 "SELECT @.dlock_release(key => " LIMITED("4", "$1" TEXT) GRANT ")";
@@ -220,7 +223,7 @@ const char	dlock_sql_enqueue[] =
 #define CLAIM(key, ticket, owner, ttl) \
 "s.state, s.version" TEXT ", CASE WHEN s.state" EQUALS "'granted'" TEXT " THEN " \
 EPOCH_MS("@.dlock_refresh(key => " key ", version => s.version, ttl => " ttl ", owner => " owner \
-", value => NULL" TEXT ", at_least => NULL" INTERVAL ")" MINUS NOW) TEXT " END"
+KEEP_REST ")" MINUS NOW) TEXT " END"
 
 const char	dlock_sql_claim[] =
 "SELECT " CLAIM(LIMITED("5", "$1" TEXT), "$2" INT8, "$3" TEXT, "$4" INTERVAL)
@@ -329,13 +332,13 @@ const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
  * that, for the transaction of this statement.
  */
 const char	dlock_sql_renew[] =
-"SELECT x.i, x.refreshed, x.state,"
+"SELECT x.i, x.lasts, x.state,"
 " CASE WHEN x.state" EQUALS "'preempting'" TEXT " THEN"
 " (SELECT " EPOCH_MS("l.requestor_deadline" MINUS NOW)
 " FROM @.dlock_get(key => x.k) l WHERE l.version" EQUALS "x.v) END"
 " FROM (SELECT u.i, u.k, u.v,"
 " CASE WHEN u.r THEN " EPOCH_MS("@.dlock_refresh(key => u.k, version => u.v,"
-								" ttl => NULL" INTERVAL ", owner => u.o, value => NULL" TEXT ", at_least => NULL" INTERVAL ")" MINUS NOW) " END AS refreshed,"
+								" ttl => NULL" INTERVAL ", owner => u.o" KEEP_REST ")" MINUS NOW) " END AS lasts,"
 " @.dlock_check(key => u.k, version => u.v, owner => u.o) AS state"
 " FROM " LIMIT("5") ","
 " ROWS FROM (" GRANTS ", pg_catalog.unnest($4" BOOL "[]))"

@@ -77,6 +77,15 @@ environment_with(char *const *variables)
 	return all;
 }
 
+/* It could not be executed. */
+static void
+tell_trouble(char *const *argv, int code)
+{
+	error("could not execute \"%s\": %s", argv[0], strerror(code));
+	if (argv[1] == NULL && strpbrk(argv[0], " ;|&<>$") != NULL)
+		hint("That is one word, not a command line: write sh -c '...' for the shell to read it, or leave the quotes away.");
+}
+
 /*
  * Start it.  Returns 0, or an exit code after an error message.  There may be
  * threads, so before its exec the child does nothing that could need one of
@@ -152,9 +161,7 @@ child_start(Child *child, char **argv, char *const *variables)
 	child->has_terminal = terminal;
 	if (read(trouble[0], &code, sizeof(code)) == sizeof(code))
 	{
-		error("could not execute \"%s\": %s", argv[0], strerror(code));
-		if (argv[1] == NULL && strpbrk(argv[0], " ;|&<>$") != NULL)
-			hint("That is one word, not a command line: write sh -c '...' for the shell to read it, or leave the quotes away.");
+		tell_trouble(argv, code);
 		code = code == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
 		while (waitpid(pid, &child->status, 0) < 0 && errno == EINTR)
 			;

@@ -41,28 +41,33 @@ place(const Waiting *waiting, const List *list)
 	return 0;
 }
 
+/* On a terminal, what matters most has to fit into one line. */
 static void
-add_place(Text *line, int position)
+add_place(const Waiting *waiting, Text *line, int position)
 {
+	const char *queue = waiting->is_live ? "" : " in the queue";
+
 	if (position == 1)
-		text_add(line, ", next in the queue");
+		text_format(line, ", next%s", queue);
 	else if (position > 1)
-		text_format(line, ", number %d in the queue", position);
+		text_format(line, ", number %d%s", position, queue);
 	else
 		text_add(line, ", not in the queue: the server has no room for tickets, and is asked again and again");
 }
 
 static void
-add_holder(Text *line, dlock_handle *handle, const Entry *entry)
+add_holder(const Waiting *waiting, Text *line, const Entry *entry)
 {
 	const dlock_info *info = shown_grant(entry);
 
 	if (info == NULL)
 		text_add(line, "nobody holds it");
 	else if (is_pending(info))
-		text_pending(line, handle, info->using_pid);
+		text_pending(line, waiting->handle, info->using_pid);
 	else if (is_cooling(info))
 		text_add(line, "nobody holds it, but it stays busy for a while");
+	else if (waiting->is_live)
+		text_format(line, "%s has it", info->owner != NULL ? info->owner : info->role);
 	else
 	{
 		text_format(line, "held by role %s", info->role);
@@ -83,7 +88,7 @@ add_holder(Text *line, dlock_handle *handle, const Entry *entry)
  * we are not in the queue, but may be on our way to it or from it.
  */
 static bool
-add_queue(Waiting *waiting, Text *line)
+look(Waiting *waiting, Text *holder, Text *queue)
 {
 	const char *key = waiting->hold->keys[0];
 	Entry		nobody = {.key = key};
@@ -92,21 +97,18 @@ add_queue(Waiting *waiting, Text *line)
 	bool		is_sure = true;
 	dlock_status status = list_get_one(waiting->handle, key, LOOK_MS, &list, &err);
 
-	text_format(line, "waiting for lock \"%s\": ", key);
 	if (status == DLOCK_OK)
 	{
-		const Entry *entry = list.count > 0 ? list.entries : &nobody;
-
-		add_holder(line, waiting->handle, entry);
+		add_holder(waiting, holder, list.count > 0 ? list.entries : &nobody);
 		if (waiting->until > waiting->began)
 		{
 			is_sure = place(waiting, &list) > 0 || waiting->is_missing;
 			waiting->is_missing = place(waiting, &list) == 0;
-			add_place(line, place(waiting, &list));
+			add_place(waiting, queue, place(waiting, &list));
 		}
 	}
 	else
-		text_add(line, err.message);
+		text_add(holder, err.message);
 	list_free(&list);
 	return is_sure;
 }
@@ -119,48 +121,86 @@ error_width(void)
 	return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
 }
 
+/* How long it has been, and how long it will be. */
+static void
+add_times(const Waiting *waiting, Text *line)
+{
+	int64_t		now = dlock_now();
+
+	if (waiting->is_live || waiting->told)
+	{
+		text_add(line, waiting->is_live ? " " : "; ");
+		text_duration(line, now - waiting->began);
+		text_add(line, waiting->is_live ? "" : " so far");
+	}
+	if (waiting->until != DLOCK_NEVER && waiting->until > now)
+	{
+		text_add(line, waiting->is_live || waiting->told ? ", " : "; ");
+		text_duration(line, waiting->until - now);
+		text_add(line, " left");
+	}
+}
+
+/* In one line of the terminal: the holder, which comes last, gets what room there is. */
+static void
+tell_live(const Waiting *waiting, const char *what, const char *holder, const char *queue)
+{
+	int			width = error_width() - 1;
+	Text		line = {0};
+	Text		shown = {0};
+
+	text_format(&line, "dlock: %s", what);
+	add_times(waiting, &line);
+	text_add(&line, queue);
+	width -= printable_cut(&shown, line.data, width);
+	if (holder[0] != '\0' && width > 10)
+	{
+		text_add(&shown, "; ");
+		(void) printable_cut(&shown, holder, width - 2);
+	}
+	progress(shown.data);
+	text_free(&shown);
+	text_free(&line);
+}
+
+static void
+tell_log(const Waiting *waiting, const char *what, const char *holder, const char *queue)
+{
+	Text		times = {0};
+
+	text_clear(&times);
+	add_times(waiting, &times);
+	notice("%s%s%s%s%s", what, holder[0] != '\0' ? ": " : "", holder, queue, times.data);
+	text_free(&times);
+}
+
 /* It is time to tell; sets when it is time again. */
 void
 waiting_tell(Waiting *waiting)
 {
-	Text		line = {0};
-	int64_t		now;
+	Text		what = {0};
+	Text		holder = {0};
+	Text		queue = {0};
+	bool		is_sure = true;
 
+	text_clear(&holder);
+	text_clear(&queue);
 	if (waiting->hold->count > 1)
-		text_format(&line, "waiting for %d locks", waiting->hold->count);
-	else if (!add_queue(waiting, &line))
-	{
-		text_free(&line);
-		waiting->tell_at = dlock_now() + TELL_WAIT_MS;
-		return;
-	}
-	now = dlock_now();
-	if (waiting->told || waiting->is_live)
-	{
-		text_add(&line, "; ");
-		text_duration(&line, now - waiting->began);
-		text_add(&line, " so far");
-	}
-	if (waiting->until != DLOCK_NEVER && waiting->until > now)
-	{
-		text_add(&line, waiting->told || waiting->is_live ? ", " : "; ");
-		text_duration(&line, waiting->until - now);
-		text_add(&line, " left");
-	}
-	if (waiting->is_live)
-	{
-		Text		cut = {0};
-
-		text_add(&cut, "dlock: ");
-		printable_cut(&cut, line.data, error_width() - 8);
-		progress(cut.data);
-		text_free(&cut);
-	}
+		text_format(&what, "waiting for %d locks", waiting->hold->count);
 	else
-		notice("%s", line.data);
-	text_free(&line);
-	waiting->told = true;
-	waiting->tell_at = dlock_now() + (waiting->is_live ? LIVE_MS : TELL_AGAIN_MS);
+	{
+		text_format(&what, "waiting for lock \"%s\"", waiting->hold->keys[0]);
+		is_sure = look(waiting, &holder, &queue);
+	}
+	if (is_sure && waiting->is_live)
+		tell_live(waiting, what.data, holder.data, queue.data);
+	else if (is_sure)
+		tell_log(waiting, what.data, holder.data, queue.data);
+	waiting->told |= is_sure;
+	waiting->tell_at = dlock_now() + (!is_sure ? TELL_WAIT_MS : waiting->is_live ? LIVE_MS : TELL_AGAIN_MS);
+	text_free(&what);
+	text_free(&holder);
+	text_free(&queue);
 }
 
 void

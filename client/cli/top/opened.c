@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* the names before what is known, as in dlock info */
+#define NAME_WIDTH 14
+
 /* The first key of those that are shown that begins with what was typed; NULL: there is none. */
 static const char *
 find_key(const Top *top)
@@ -53,6 +56,7 @@ look_at_session(Top *top, dlock_handle *handle, const char *what, int32_t pid)
 	char		sql[600];
 	DlockReply *reply = NULL;
 	static const char *const names[] = {"", ", ", " from ", ", ", ", transaction since "};
+	Text		line = {0};
 	int			column;
 
 	snprintf(sql, sizeof(sql),
@@ -62,17 +66,19 @@ look_at_session(Top *top, dlock_handle *handle, const char *what, int32_t pid)
 			 " FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) %d::pg_catalog.int4", (int) pid);
 	if (dlock_read(handle, sql, MAX_ANSWER_MS, &reply, NULL) != DLOCK_OK || dlock_reply_rows(reply) == 0)
 		return;
-	text_format(&top->sessions, "%-14s", what);
+	text_format(&top->sessions, "%-*s", NAME_WIDTH, what);
 	for (column = 0; column < 5; column++)
 	{
 		const char *value = dlock_reply_get(reply, 0, column);
 
 		if (value == NULL || value[0] == '\0')
 			continue;
-		text_add(&top->sessions, names[column]);
-		text_printable(&top->sessions, value);
+		text_add(&line, names[column]);
+		text_printable(&line, value);
 	}
+	text_wrapped(&top->sessions, line.data, NAME_WIDTH, NAME_WIDTH, top->width);
 	text_add(&top->sessions, "\n");
+	text_free(&line);
 	dlock_reply_free(reply);
 }
 

@@ -367,6 +367,8 @@ live(Top *top, dlock_handle *handle)
 	bool		sample = true;
 	bool		goes_on = true;
 
+	/* only until the end of this function */
+	/* cppcheck-suppress autoVariables */
 	top->list = &list;
 	news_start();
 	news_add_input(STDIN_FILENO);

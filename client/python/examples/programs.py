@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from dlock import Busy, Locks, LockLost
+from dlock import Busy, LockLost, Locks
 
 BUSY, LOST = 75, 76
 

@@ -58,7 +58,7 @@ async function within<T>(timeout: number, work: Promise<T>, onTimeout: () => voi
     timer = setTimeout(() => {
       reject(new UnreachableError(`no answer from the server in ${String(Math.round(timeout))} ms`));
       onTimeout();
-    }, timeout);
+    }, Math.min(timeout, p.MAX_TIMER));
   });
   try {
     return await Promise.race([work, late]);
@@ -96,6 +96,7 @@ export class Keeper {
     this.#source = source;
     this.#options = options;
     this.timeout = options.timeout ?? p.TIMEOUT;
+    if (!(this.timeout > 0)) throw new p.InvalidArgumentError('timeout must be positive');
   }
 
   readonly emit = (event: LockEvent): void => {

@@ -35,6 +35,8 @@ export class Lease {
   readonly since = clock();
   readonly ends: number;
   state: 'held' | 'lost' | 'released' = 'held';
+  /** Why it is lost. */
+  reason: LostReason | undefined;
   deadline = 0;
   dangerAt = 0;
   due = 0;
@@ -82,6 +84,7 @@ export class Lease {
   lose(reason: LostReason): void {
     if (this.state !== 'held') return;
     this.state = 'lost';
+    this.reason = reason;
     this.grant.lost(this, reason);
   }
 

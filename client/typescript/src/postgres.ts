@@ -48,6 +48,7 @@ class Own implements Connection {
   readonly #sql: Sql;
   #socket: Socket | undefined;
   #attempts = 0;
+  #destroyed = false;
   pid: number | undefined;
 
   constructor(pool: Sql, hear: (payload: string) => void) {
@@ -64,7 +65,11 @@ class Own implements Connection {
         hear(payload);
       },
       onclose: undefined,
-      socket: async () => (this.#socket = (await options.socket?.(options)) ?? this.#connect(options)),
+      socket: async () => {
+        this.#socket = (await options.socket?.(options)) ?? this.#connect(options);
+        if (this.#destroyed) this.#socket.destroy(); // meanwhile
+        return this.#socket;
+      },
     } as never);
   }
 
@@ -84,6 +89,7 @@ class Own implements Connection {
   }
 
   destroy(): void {
+    this.#destroyed = true;
     void this.#sql.end({ timeout: 0 });
     this.#socket?.destroy();
   }

@@ -375,7 +375,11 @@ export async function release(keeper: Keeper, grant: Grant): Promise<void> {
       }
     }
   } catch (error) {
-    for (const lease of leases) keeper.abandon(lease.key, lease.owner, false, lease.ttl);
+    for (const lease of leases) {
+      // of the others, the server has said that they are gone
+      const mayBeHeld = lease.state !== 'lost' || lease.reason === 'deadline';
+      if (mayBeHeld) keeper.abandon(lease.key, lease.owner, false, lease.ttl);
+    }
     throw error;
   }
   if (leases.some((lease) => lease.state === 'lost')) throw grant.error();

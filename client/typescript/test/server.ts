@@ -2,9 +2,9 @@
 // one is made of the programs of PG_CONFIG and of what `make` has built in DLOCK_BUILD (default: the tree).
 // Servers do not run as root: if root runs the tests, the server belongs to user postgres.
 
-import { execFileSync, spawn } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, Socket, type AddressInfo, type Server as NetServer } from 'node:net';
+import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -104,122 +104,4 @@ export async function server(): Promise<Server> {
   const { PGHOST: host, PGPORT: port, PGDATABASE: database = 'postgres', PGUSER: name = 'postgres' } = process.env;
   if (host === undefined || port === undefined) return start();
   return connectTo({ host, port: Number(port), database, user: name });
-}
-
-/** TCP in front of the server.  It can hold everything back (`silent`), or lose the answer to the next
- * request that contains `eat`, with its connection. */
-export class Proxy {
-  port = 0;
-  eat: string | undefined;
-  eaten = 0;
-  readonly #target: Server;
-  readonly #listener: NetServer;
-  readonly #sockets = new Set<Socket>();
-  #silent = false;
-
-  constructor(target: Server) {
-    this.#target = target;
-    this.#listener = createServer((client) => {
-      this.#join(client, new Socket().connect(target.port, target.host));
-    });
-  }
-
-  async start(): Promise<this> {
-    await new Promise<void>((resolve) => this.#listener.listen(0, '127.0.0.1', resolve));
-    this.port = (this.#listener.address() as AddressInfo).port;
-    return this;
-  }
-
-  address(): { host: string; port: number; database: string; user: string } {
-    return { host: '127.0.0.1', port: this.port, database: this.#target.database, user: this.#target.user };
-  }
-
-  set silent(silent: boolean) {
-    this.#silent = silent;
-    for (const socket of this.#sockets) {
-      if (silent) socket.pause();
-      else socket.resume();
-    }
-  }
-
-  #join(client: Socket, target: Socket): void {
-    let doomed = false;
-    const end = (): void => {
-      client.destroy();
-      target.destroy();
-    };
-    for (const socket of [client, target]) {
-      this.#sockets.add(socket);
-      socket.on('error', end);
-      socket.on('close', () => {
-        this.#sockets.delete(socket);
-        end();
-      });
-      if (this.#silent) socket.pause();
-    }
-    client.on('data', (data) => {
-      if (this.eat !== undefined && data.includes(this.eat)) {
-        this.eat = undefined;
-        doomed = true;
-      }
-      target.write(data);
-    });
-    target.on('data', (data) => {
-      if (doomed) {
-        this.eaten++;
-        end();
-      } else {
-        client.write(data);
-      }
-    });
-  }
-
-  async stop(): Promise<void> {
-    for (const socket of this.#sockets) socket.destroy();
-    await new Promise((resolve) => this.#listener.close(resolve));
-  }
-}
-
-/** PgBouncer in transaction mode with five server connections; undefined if it is not installed. */
-export async function bouncer(target: Server): Promise<{ port: number; stop(): void } | undefined> {
-  const folder = mkdtempSync(join(tmpdir(), 'dlock-ts.'));
-  const port = await freePort();
-  writeFileSync(join(folder, 'users'), `"${target.user}" ""\n`);
-  writeFileSync(
-    join(folder, 'ini'),
-    `[databases]\n${target.database} = host=${target.host} port=${String(target.port)}\n[pgbouncer]\n` +
-      `listen_addr = 127.0.0.1\nlisten_port = ${String(port)}\nunix_socket_dir =\nauth_type = trust\n` +
-      `auth_file = ${folder}/users\npool_mode = transaction\ndefault_pool_size = 5\nmax_client_conn = 500\n`,
-  );
-  if (root) execFileSync('chown', ['-R', 'postgres:', folder]);
-  const path = `${process.env['PATH'] ?? ''}:/usr/sbin`;
-  const program = spawn('pgbouncer', ['-q', join(folder, 'ini')], { ...user, stdio: 'ignore', env: { PATH: path } });
-  const failed = await new Promise<boolean>((resolve) => {
-    program.once('error', () => {
-      resolve(true);
-    });
-    program.once('spawn', () => {
-      resolve(false);
-    });
-  });
-  if (failed) return undefined;
-  const isUp = (): Promise<boolean> =>
-    new Promise((resolve) => {
-      const socket = new Socket().connect(port, '127.0.0.1');
-      socket.once('connect', () => {
-        resolve(true);
-      });
-      socket.once('error', () => {
-        resolve(false);
-      });
-      socket.once('connect', () => socket.destroy());
-    });
-  await eventually(isUp, 'pgbouncer starts');
-  return {
-    port,
-    stop: () => {
-      program.kill();
-      rmSync(folder, { recursive: true, force: true });
-    },
-  };
 }

@@ -105,7 +105,7 @@ $node->safe_psql('postgres', "SELECT dlock_acquire('awaited', '10min', 'somebody
 $t = on_terminal([ 'exec', 'awaited', '--wait=forever', '--', 'echo', 'at last' ]);
 sees($t, qr/waiting for lock "awaited"/, 'exec: it says that it waits');
 sees($t, qr/somebody/, 'exec: and for whom');
-sees($t, qr/dlock: waiting for lock "awaited": held by role \w+, .*so far.*\r[^\n]*waiting for lock "awaited"[^\n]*so far/, 'exec: in one line that is rewritten');
+sees($t, qr/\rdlock: waiting for lock "awaited" \d[^\r\n]*, next; somebody has it\033\[K\rdlock: waiting for lock "awaited" /, 'exec: its place, in one line that is rewritten');
 is(join(' ', grep { length > 79 } map { s/\033\[[0-9;?]*[a-zA-Z]//gr } split /[\r\n]+/, $t->{out}), '', 'exec: which fits');
 $node->safe_psql('postgres', "SELECT dlock_release('awaited', owner => 'somebody')");
 is(ended($t), 0, 'exec: it has had its turn');

@@ -64,7 +64,7 @@ my $script = script_file(<<"SH");
 exec </dev/null >"$said" 2>&1
 pids=
 for i in \$(seq $commands); do
-	"$dlock" exec job --wait=forever --timeout=60s --ttl=30s --owner="\$i" -- \\
+	"$dlock" exec job --quiet --wait=forever --timeout=60s --ttl=30s --owner="\$i" -- \\
 		sh -c 'echo "\$DLOCK_OWNER" >>"\$0"' "$ran" &
 	pids="\$pids \$!"
 done

@@ -262,9 +262,9 @@ $node->poll_query_until('postgres', "SELECT count(*) = 0 FROM dlock_locks WHERE 
 is(on_server('again'), $lock->{version}, 'and kept');
 
 # A name that the program chose may be that of another request, whose grant is not released.
-$proxy = proxy($node, swallow => qr/dlock_acquire.*(?:mine|clock2)/s, times => 2);
+my $losing = proxy($node, swallow => qr/dlock_acquire.*(?:mine|clock2)/s, times => 2);
 my $owned = driver(conninfo($node));
-my $c = driver(conninfo($node, host => $proxy->{host}, port => $proxy->{port}));
+my $c = driver(conninfo($node, host => $losing->{host}, port => $losing->{port}));
 $lock = $owned->ask('acquire', 'mine', owner => 'me', ttl => 600000);
 foreach my $key ('mine', 'clock2')
 {

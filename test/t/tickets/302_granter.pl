@@ -272,6 +272,19 @@ hears($ear, qr/"event": "missed", "key": "ext", "ticket": $t, "code": "42704", "
 $now->ask_it('CREATE EXTENSION dlock');
 is(state_of($now, $t), 'missed', 'its ticket is missed');
 
+# Another extension that comes at once grants nothing to it.
+take('again');
+$t = enqueue($now, 'again', 'me');
+my $free = enqueue($now, 'free', 'me');
+until_state($node, $t, 'waiting 1', 'a ticket waits');
+$now->ask_it('BEGIN; DROP EXTENSION dlock; CREATE EXTENSION dlock');
+my $new = enqueue($now, 'new', 'me');
+$now->ask_it('COMMIT');
+until_state($node, $t, 'missed', 'the extension is dropped and created in one transaction');
+until_state($node, $new, 'granted', 'a ticket that was taken after that is granted');
+is($now->ask_it("SELECT string_agg(key, ' ') FROM dlock_locks"), 'new', 'nothing else');
+$now->ask_it("SELECT dlock_force_release('new', 'test')");
+
 #
 # Dumps
 #

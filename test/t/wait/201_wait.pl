@@ -314,6 +314,14 @@ is( $a->ask_it("BEGIN; SAVEPOINT s; SELECT dlock_acquire('$key', wait => '1h')")
 is($a->ask_it("ROLLBACK TO s; SELECT dlock_acquire('$key', wait => '1h')"),
 	'ERROR 55P03', 'and again');
 $a->ask_it("ROLLBACK; RESET lock_timeout");
+fails_with(
+	$node, "BEGIN; SELECT dlock_acquire('own', '1h'); SET LOCAL lock_timeout = '1s'; SELECT dlock_acquire('own', '1h', wait => NULL)",
+	'55P03', [qr/^CONTEXT:  while waiting for lock "own", which this session holds itself$/m], 'a wait for oneself');
+$node->safe_psql('postgres', "SELECT dlock_acquire('others', '1h')");
+fails_with(
+	$node, "SET lock_timeout = '10ms'; SELECT dlock_acquire('others', '1h', wait => NULL)",
+	'55P03', [qr/^CONTEXT:  while waiting for lock "others"$/m], 'a wait for another session');
+$node->safe_psql('postgres', "SELECT dlock_force_release('others', 'done')");
 is($now->ask_it("SELECT count(*) FROM dlock_waiters"), 0, 'queue is clean');
 give($version);
 

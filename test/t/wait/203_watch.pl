@@ -54,6 +54,23 @@ is($now->ask_it("SELECT dlock_watch('$key', $version, '10ms')"), $version, 'time
 is($now->ask_it("SELECT dlock_watch('$key', $version, '0')"), $version, 'no time at all');
 is($now->ask_it('SELECT count(*) FROM dlock_waiters'), 0, 'nobody is left');
 
+# What SQL does to the table wakes all, when it commits.
+watch($version);
+$now->ask_it('BEGIN; TRUNCATE dlock.locks; ROLLBACK; TRUNCATE dlock.locks');
+all_see('free', 'TRUNCATE');
+$version = $now->ask_it("SELECT dlock_acquire('$key', '1h')");
+$watchers[0]->start("SELECT dlock_acquire('$key', '1h', wait => NULL)");
+until_waiting($node, $watchers[0], $key);
+$now->ask_it('DELETE FROM dlock.locks');
+like($watchers[0]->answer, qr/^\d+$/, 'a waiter after DELETE');
+$version = $now->ask_it("SELECT version FROM dlock_locks WHERE key = '$key'");
+watch($version);
+$now->ask_it('DROP EXTENSION dlock');
+all_see('ERROR 42704', 'DROP EXTENSION');
+$now->ask_it('CREATE EXTENSION dlock');
+fresh();
+$version = $now->ask_it("SELECT dlock_acquire('$key', '1h')");
+
 # What the view shows.
 watch($version);
 is( $now->ask_it(
