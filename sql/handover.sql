@@ -8,7 +8,7 @@ SELECT dlock_acquire('h:x', '1 h', 'blue', 'value', priority => 3, at_least => '
 SELECT dlock_handover('h:x', :v, 'green') AS w \gset
 SELECT :w > :v AS newer, dlock_check('h:x', :v) AS old, dlock_check('h:x', owner => 'blue') AS old_owner,
        dlock_check('h:x', :w, 'green') AS new;
-\set VERBOSITY terse
+\set VERBOSITY sqlstate
 SELECT dlock_fence('h:x', :v);
 \set VERBOSITY default
 SELECT owner, value, priority, ttl, slots, expires_at > now() + '59 min' AS renewed FROM dlock_get('h:x');

@@ -320,6 +320,21 @@ next_with_hash(DlockQueueEntry *entry)
 }
 
 /*
+ * Number the change of a key, in the first entry of its line.  Others do the same at the
+ * same time, because the bucket is locked shared: the highest number stays.
+ */
+static void
+note_change(DlockQueueEntry *first)
+{
+	uint64		change = pg_atomic_add_fetch_u64(&queue->changes, 1);
+	uint64		noted = pg_atomic_read_u64(&first->changed);
+
+	while (noted < change &&
+		   !pg_atomic_compare_exchange_u64(&first->changed, &noted, change))
+		;
+}
+
+/*
  * Wake those that a change matters to.  Called at the end of a transaction that has
  * changed the key (xact.c), so it must not fail.
  *
@@ -354,8 +369,7 @@ dlock_queue_changed(const DlockChange *change)
 
 	first = first_with_hash(change->hash);
 	if (first != NULL)
-		pg_atomic_write_u64(&first->changed,
-							pg_atomic_add_fetch_u64(&queue->changes, 1));
+		note_change(first);
 	for (DlockQueueEntry *entry = first; entry != NULL; entry = next_with_hash(entry))
 	{
 		if ((entry == first || !dlock_queue_same_key(first, entry)) &&

@@ -321,6 +321,7 @@ $node->safe_psql('postgres', "SELECT dlock_acquire('others', '1h')");
 fails_with(
 	$node, "SET lock_timeout = '10ms'; SELECT dlock_acquire('others', '1h', wait => NULL)",
 	'55P03', [qr/^CONTEXT:  while waiting for lock "others"$/m], 'a wait for another session');
+$node->safe_psql('postgres', "SELECT dlock_force_release('others', 'done')");
 is($now->ask_it("SELECT count(*) FROM dlock_waiters"), 0, 'queue is clean');
 give($version);
 
