@@ -336,6 +336,7 @@ COMMENT ON COLUMN dlock_locks.requestor_owner IS 'the owner of the request that 
 COMMENT ON COLUMN dlock_locks.requestor_priority IS 'its priority';
 COMMENT ON COLUMN dlock_locks.requestor_since IS 'when it asked';
 COMMENT ON COLUMN dlock_locks.requestor_deadline IS 'when the time of the holder is up';
+COMMENT ON COLUMN dlock_locks.ends_at IS 'when the grant ends, however often it is renewed; null without max_hold';
 GRANT SELECT ON dlock_locks TO PUBLIC;
 
 CREATE FUNCTION dlock_get(
@@ -597,6 +598,7 @@ COMMENT ON COLUMN dlock_policies.allow IS 'whether the role may acquire these ke
 COMMENT ON COLUMN dlock_policies.max_ttl IS 'the longest TTL; null for no limit';
 COMMENT ON COLUMN dlock_policies.max_priority IS 'the highest priority; null for no limit';
 COMMENT ON COLUMN dlock_policies.max_locks IS 'how many of these keys the role may hold; null for no limit';
+COMMENT ON COLUMN dlock_policies.max_hold IS 'how long a grant may be held, however often it is renewed; null for no limit';
 GRANT SELECT ON dlock_policies TO PUBLIC;
 
 -- Which shards of keys this database serves: src/shard/shard.c, which depends on the
