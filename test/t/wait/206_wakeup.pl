@@ -232,7 +232,7 @@ foreach my $case (@ends)
 # A new version, or the end of one, wakes a watcher.
 #
 
-my $seen = wakes('a grant', 'watched', "SELECT dlock_watch('watched', timeout => '1h')",
+my $seen = wakes('a grant', 'watched', "SELECT dlock_watch('watched', wait => '1h')",
 	sub { $version = $holder->ask_it("SELECT dlock_acquire('watched', '1h')") });
 is($seen, $version, 'a grant: the watcher sees it');
 $seen = wakes('a release', 'watched', "SELECT dlock_watch('watched', $version, '1h')",
