@@ -59,6 +59,9 @@ make_conninfo(const Options *options, Text *conninfo)
 		add_parameter(conninfo, "dbname", dbname);
 }
 
+/* Would --wait be news to the user? */
+static bool can_wait = false;
+
 dlock_handle *
 connect_server(const Options *options)
 {
@@ -75,6 +78,7 @@ connect_server(const Options *options)
 		setenv("PGCLIENTENCODING", "UTF8", 1);
 		encoding_is_ours = true;
 	}
+	can_wait = option_allowed(parse_command(current_command), "wait") && !options->wait_given;
 	make_conninfo(options, &conninfo);
 	dlock_open_options_init(&open_options);
 	if (options->ttl > 0)
@@ -165,8 +169,6 @@ is(const dlock_error *err, const char *sqlstate)
 const char *
 advice(dlock_status status, const dlock_error *err)
 {
-	bool		can_wait = option_allowed(parse_command(current_command), "wait");
-
 	if (err->hint[0] != '\0')
 		return err->hint;
 	if (status == DLOCK_UNREACHABLE && dlock_error_full(err))

@@ -129,8 +129,7 @@ wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 			  DlockWaitLog *log, TimestampTz lock_deadline)
 {
 	WaitContext context = {.key = &request->key};
-	ErrorContextCallback callback = {.previous = error_context_stack,
-	.callback = say_waiting,.arg = &context};
+	ErrorContextCallback callback;
 	DlockDeadlockWatch watch;
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext each_look = AllocSetContextCreate(caller, "dlock wait",
@@ -139,6 +138,9 @@ wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 	DlockRows	found;
 
 	dlock_deadlock_begin(&watch, log->began);
+	callback.previous = error_context_stack;
+	callback.callback = say_waiting;
+	callback.arg = &context;
 	error_context_stack = &callback;
 
 	for (;;)

@@ -142,7 +142,7 @@ dlock_ticket_grant_look(int64 number, int64 *due, bool *is_new, DlockEndedTicket
 	DlockTicketLook *look = palloc(sizeof(DlockTicketLook));
 	DlockWaitReport report = {0};
 	DlockRequest request;
-	DlockResult result;
+	DlockResult result = {0};
 	DlockTurn	turn;
 	DlockRows	found;
 	int64		looked_at;

@@ -378,6 +378,7 @@ $node->safe_psql('postgres', 'CREATE ROLE poor LOGIN');
 dlock_is([ 'force-release', 'x', '--reason=x', '-U', 'poor' ], 77, $none, qr/permission denied.*\ndlock: hint: .*ask an administrator for the privilege/, 'no privilege');
 $node->safe_psql('postgres', 'ALTER ROLE poor CONNECTION LIMIT 0');
 dlock_is([ 'acquire', 'x', '-U', 'poor' ], 69, $none, qr/too many connections.*\ndlock: hint: Use --wait to try until a connection is free/, 'a full server');
+dlock_is([ 'acquire', 'x', '--wait=100ms', '-U', 'poor' ], 69, $none, qr/too many connections.*\ndlock: hint: Try again later/, '... and --wait was given');
 dlock_is([ 'ls', '-U', 'poor' ], 69, $none, qr/too many connections.*\ndlock: hint: Try again later/, 'a command that does not wait');
 dlock_is([ 'acquire', 'x' x 1025 ], 64, $none, qr/^dlock: error: .*1,?024/, 'what the server does not take');
 is( $node->safe_psql('postgres',
