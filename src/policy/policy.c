@@ -576,7 +576,7 @@ has_room(uint64 account, uint64 number)
 }
 
 /*
- * The grant of this number has counted, and found room for so many more.  That is
+ * The grant of this number has counted, and found room for this many more.  That is
  * worth nothing if the policies have changed since it read them.
  */
 static void
