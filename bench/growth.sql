@@ -41,7 +41,7 @@ BEGIN
 	late_ms := round(extract(epoch FROM clock_timestamp() - due) * 1000);
 END $$;
 
--- A key with so many tickets is handed over n times: the time of the session that releases
+-- A key with this many tickets is handed over n times: the time of the session that releases
 -- and then looks every millisecond for the next grant, and that of the granter.
 CREATE PROCEDURE growth_handover(waiters int, n int, OUT release_ns bigint, OUT grant_ns bigint) LANGUAGE plpgsql AS $$
 DECLARE

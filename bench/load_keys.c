@@ -63,7 +63,7 @@ load_choose_keys(Client *client)
 		client->keys[i] = client->id + (first + i) % own * load.nclients;
 }
 
-/* Up to so many different keys, in random order. */
+/* Up to this many different keys, in random order. */
 void
 load_choose_subset(Client *client)
 {

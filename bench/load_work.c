@@ -266,7 +266,7 @@ acquired_some(Client *client, int succeeded)
 	}
 }
 
-/* An operation has succeeded for so many of its keys. */
+/* An operation has succeeded for this many of its keys. */
 void
 load_done(Client *client, int succeeded)
 {

@@ -31,7 +31,7 @@ BEGIN;
 SELECT dlock_acquire_all(ARRAY['m:a', 'm:b', 'm:z'], '1 h') IS NULL AS none, pg_current_xact_id_if_assigned() IS NULL AS nothing;
 COMMIT;
 
--- one that waits in vain leaves nothing behind, not even in an open transaction
+-- one that waits and gets none leaves nothing behind, not even in an open transaction
 BEGIN;
 SELECT dlock_acquire_all(ARRAY['m:a', 'm:b', 'm:z'], '1 h', wait => '10 ms') IS NULL AS none;
 SELECT dlock_acquire('m:a', '1 h') IS NOT NULL AS free;

@@ -30,7 +30,7 @@ SELECT dlock_fence('f:1', :w);
 -- outside of a transaction block it protects nothing, and warns
 SELECT dlock_fence('f:1', :w);
 SELECT count(*) FROM dlock_fence('f:1', :w);
--- not if it protects something: a statement that writes, or what a block or a function goes on to do
+-- not if it protects something: a statement that writes, or what a block or a function does next
 CREATE TEMP TABLE fenced AS SELECT dlock_fence('f:1', :w) IS NOT NULL AS x;
 INSERT INTO fenced SELECT false FROM dlock_fence('f:1', :w);
 WITH written AS (INSERT INTO fenced VALUES (false) RETURNING x) SELECT x FROM written, dlock_fence('f:1', :w);

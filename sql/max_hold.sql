@@ -25,7 +25,7 @@ SELECT dlock_refresh('m:1', :v, '30 min') < ends_at AS "shorter is shorter" FROM
 \set VERBOSITY terse
 SELECT dlock_refresh('m:1', :v, '61 min');
 \set VERBOSITY default
--- so are the other ways to go on: to acquire again, to hand over, to become a reader
+-- so are the other ways to keep it: to acquire again, to hand over, to become a reader
 SELECT dlock_acquire('m:1', '1 h', 'a') = :v AS same FROM dlock_get('m:1');
 SELECT expires_at = ends_at AS kept, expires_at < refreshed_at + ttl AS cut_short FROM dlock_get('m:1');
 SELECT ends_at AS before FROM dlock_get('m:1') \gset

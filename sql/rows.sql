@@ -3,7 +3,7 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
 
--- A text of so many bytes; compressible or not.  NULL: none.
+-- A text of this many bytes; compressible or not.  NULL: none.
 CREATE FUNCTION pg_temp.bytes(n int, seed text) RETURNS text LANGUAGE sql AS $$
 	SELECT CASE WHEN n IS NULL THEN NULL WHEN seed = 'same' THEN repeat('x', n)
 		ELSE left((SELECT coalesce(string_agg(md5(seed || i), '' ORDER BY i), '') FROM generate_series(1, n / 32 + 1) i), n) END

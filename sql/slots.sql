@@ -3,7 +3,7 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
 
--- Acquires of a kind, by one letter each: x exclusive, r reader, 2 to 9 one of so many.
+-- Acquires of a kind, by one letter each: x exclusive, r reader, 2 to 9 one of that many.
 CREATE FUNCTION pg_temp.take(key text, kind text, owner text DEFAULT NULL) RETURNS bigint LANGUAGE sql AS $$
 	SELECT dlock_acquire(key, '1 h', owner, slots => CASE WHEN kind IN ('x', 'r') THEN 1 ELSE kind::int END, shared => kind = 'r')
 $$;

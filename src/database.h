@@ -29,7 +29,7 @@ typedef struct DlockProgress
 	int64		not_before;		/* lease time; no pass before that */
 	uint32		next_slot;		/* where the next pass continues (expiry.c) */
 	Oid			file;			/* ... in this file of the table */
-	BlockNumber nblocks;		/* ... which had so many blocks */
+	BlockNumber nblocks;		/* ... which had this many blocks */
 	int64		linger;			/* what the bounds were computed with */
 	int64		lapse;
 	bool		reading;		/* some bounds have been taken away */

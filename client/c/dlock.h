@@ -159,7 +159,8 @@ typedef struct dlock_open_options
 	/*
 	 * How long the servers may be silent or unreachable before a call gives
 	 * up, unless the call says otherwise.  Default 10000.  A server that is
-	 * full, starting or shutting down is neither: a wait for a lock goes on.
+	 * full, starting or shutting down is neither: a wait for a lock
+	 * continues.
 	 */
 	int64_t		timeout_ms;
 
@@ -283,7 +284,7 @@ typedef struct dlock_options
 
 	/*
 	 * How many may hold the key at once: 1, the default, is exclusive, and a
-	 * number from 2 to 10000 asks for one of so many places.
+	 * number N from 2 to 10000 asks for one of N places.
 	 */
 	int32_t		slots;
 
@@ -291,12 +292,13 @@ typedef struct dlock_options
 	int			shared;
 
 	/*
-	 * The key stays busy for so long after the grant, even if it is released
-	 * earlier.  At most the TTL, which is at least this if ttl_ms is 0.
+	 * The key stays busy for this long after the grant, even if it is
+	 * released earlier.  At most the TTL, which is at least this if ttl_ms is
+	 * 0.
 	 */
 	int64_t		at_least_ms;
 
-	/* If the grant ends without a release, the key stays busy for so long. */
+	/* If the grant ends without a release, the key stays busy for this long. */
 	int64_t		delay_ms;
 
 	/*
@@ -655,7 +657,7 @@ extern dlock_status dlock_release_start(dlock_lock *lock, int64_t timeout_ms,
 /*
  * The acquire is not wanted any more: done is called soon, with DLOCK_CANCELLED,
  * unless it has come to another end before.  A request that is in the queue is
- * withdrawn.  A release goes on.
+ * withdrawn.  A release continues.
  */
 extern void dlock_op_cancel(dlock_op *op);
 

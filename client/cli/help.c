@@ -140,7 +140,7 @@ static const OptionHelp option_help[] = {
 	{BIT(CMD_EXEC) | BIT(CMD_ACQUIRE), "wait", "--wait=DURATION        how long to queue for the lock, or \"forever\"\n"
 	"                         (default: 0)"},
 	{BIT(CMD_ELECT), "wait", "--wait=DURATION        how long to wait to be elected (default: forever)"},
-	{KINDS, "slots", "--slots=NUMBER         take one of so many places, so that at most so many\n"
+	{KINDS, "slots", "--slots=NUMBER         take one of NUMBER places, so that at most NUMBER\n"
 	"                         hold KEY at once (default: 1)"},
 	{KINDS, "shared", "--shared               share KEY with any number of others that use --shared"},
 	{KINDS, "and", "--and=KEY              another key; all are taken or none (may be repeated)"},

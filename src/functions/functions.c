@@ -236,7 +236,7 @@ dlock_check(PG_FUNCTION_ARGS)
 	return answer_text(answer_claim(fcinfo, DLOCK_CHECK));
 }
 
-/* The same question, for a caller that only wants to know whether to go on. */
+/* The same question, for a caller that only wants to know whether to continue. */
 Datum
 dlock_holds(PG_FUNCTION_ARGS)
 {

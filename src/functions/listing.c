@@ -57,6 +57,7 @@ PG_FUNCTION_INFO_V1(dlock_get);
 PG_FUNCTION_INFO_V1(dlock_list);
 PG_FUNCTION_INFO_V1(dlock_waiters_shown);
 
+/* The OUT parameters of dlock.locks_shown() and dlock.waiters_shown() in sql/, in order. */
 #define LOCK_COLUMNS	20
 #define WAITER_COLUMNS	10
 

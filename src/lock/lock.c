@@ -417,7 +417,7 @@ change_row(DlockTry *try, DlockVerdict verdict)
  * Steps 1 and 2
  */
 
-/* At most so often a request for one of several places looks again. */
+/* How often a request for one of several places looks again at most. */
 #define MAX_LOOKS	5
 
 /* Has anything that keeps us from it ended while we looked? */

@@ -3,7 +3,9 @@
  * policy.c
  *	  What a role may do with keys of a prefix.
  *
- * Policies are rows of the table dlock.policies.  Each backend keeps them in an
+ * Policies are rows of the table dlock.policies.  What they allow and limit is checked
+ * in dlock_policy_check_request(), max_locks by dlock_policy_check_grant(), and max_hold
+ * by lock_rules.c and grant.c (dlock_policy_max_hold()).  Each backend keeps them in an
  * array, which it reads when it needs them for the first time, and again when
  * the table has changed.  A trigger of the table sends a relation-cache
  * invalidation, and makes the commit of the change increment a counter in shared
@@ -574,7 +576,7 @@ has_room(uint64 account, uint64 number)
 }
 
 /*
- * The grant of this number has counted, and found room for so many more.  That is
+ * The grant of this number has counted, and found room for this many more.  That is
  * worth nothing if the policies have changed since it read them.
  */
 static void

@@ -468,6 +468,10 @@ dlock_queue_count(void)
  *
  * A list is in this order: upgrades first, then by priority, higher ones first, then
  * by arrival.  A list may hold entries of several keys.  Watchers are apart.
+ *
+ * Three functions know the order, and have to agree: ranks_above() for a place in the
+ * list, others_first() for a request that is not in it, and is_behind() for an upgrade
+ * whose owner may have lost its place.
  */
 
 /* The entry that has the turn for a key, or NULL.  The bucket is locked. */

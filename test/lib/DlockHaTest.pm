@@ -106,7 +106,7 @@ sub lose_primary
 	is($ha->ask($to, "SELECT dlock_check('static', $static)"), 'held', 'what was held is held');
 	is($ha->ask($to, "SELECT dlock_acquire('static')"), '', 'nobody else can have it');
 	is($ha->ask($to, "SELECT version FROM dlock_locks WHERE key = 'kept'"), $lock->{version}, 'and libdlock still has its lock');
-	is($holder->ask('refresh', 'kept', timeout => 150000)->{status}, 'ok', 'whose holder goes on');
+	is($holder->ask('refresh', 'kept', timeout => 150000)->{status}, 'ok', 'whose holder continues');
 	is($holder->ask('state', 'kept')->{version}, $lock->{version}, 'with the same token');
 	unlike($holder->events, qr/lost/, 'and noticed nothing');
 	$holder->ask('release', 'kept', timeout => 150000);

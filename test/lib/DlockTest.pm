@@ -113,7 +113,7 @@ sub promote
 	return;
 }
 
-# Wait until so many commits wait for a synchronous standby.
+# Wait until this many commits wait for a synchronous standby.
 sub until_sync_waits
 {
 	my ($node, $count, $condition) = @_;

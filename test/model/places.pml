@@ -120,7 +120,7 @@ bool crashed;
 bool partition;				/* the partition lock */
 
 bool counted;				/* CENSUS: the places have been counted: */
-unsigned bound		: 4;		/* ... there are at most so many */
+unsigned bound		: 4;		/* ... there are at most this many */
 bool reaper_owes;			/* ... when the reaper has lowered that */
 bool headless;				/* HEADLESS: there was no head, nor was one counted since */
 
@@ -145,8 +145,8 @@ typedef ClientState {
 	bit places;					/* ... a place was counted, */
 	bit moved;					/* ... the head got a new index entry */
 	bit room;					/* CENSUS: it need not look at the places, */
-	unsigned found		: 3;	/* ... or has found so many */
-	unsigned owes		: 2;	/* ... and lowers the number by so many */
+	unsigned found		: 3;	/* ... or has found this many */
+	unsigned owes		: 2;	/* ... and lowers the number by this many */
 	bit skips;					/* HEADLESS: it need not look for a head, */
 	bit none;					/* ... or has found none */
 	bit seen;					/* LATE_NOW: the row has been read, */

@@ -49,7 +49,7 @@ sub new
 # Commands
 #
 
-# Run a command for at most so many seconds: (exit status, output).
+# Run a command for at most this many seconds: (exit status, output).
 sub run
 {
 	my ($self, $seconds, @command) = @_;

@@ -55,7 +55,7 @@ my %faults = (
 	'clock' => [ 'sync async', \&clock ],
 	# no file of the primary can grow
 	'disk-full' => [ 'sync async', \&disk_full ],
-	# the standby is lost, and the primary goes on without it
+	# the standby is lost, and the primary continues without it
 	'alone' => [ 'sync', \&alone ],
 	# kill -9 of the primary, the standby is promoted
 	'failover-kill' => [ 'sync async', \&failover_kill ],
@@ -200,7 +200,7 @@ sub granter_stop
 	return stop_processes($nemesis, 'granter-stop', some(0.5, 3), $pid);
 }
 
-# The tickets stay, and another one goes on with them.
+# The tickets stay, and another one continues with them.
 sub granter_terminate
 {
 	my ($nemesis) = @_;

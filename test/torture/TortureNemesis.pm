@@ -97,7 +97,7 @@ sub mended
 	return;
 }
 
-# One fault after the other, each kind once before any is repeated, for so many
+# One fault after the other, each kind once before any is repeated, for this many
 # seconds or faults.
 sub rage
 {

@@ -101,7 +101,7 @@ typedef struct Op
 	int32_t		ttl;			/* milliseconds */
 	int32_t		wait;			/* milliseconds, -1: without limit */
 	int32_t		priority;
-	int32_t		slots;			/* EXCLUSIVE, READER, or one of so many */
+	int32_t		slots;			/* EXCLUSIVE, READER, or one of N */
 	int32_t		at_least;		/* milliseconds */
 	int32_t		delay;			/* milliseconds */
 	uint32_t	with;			/* number of the first acquire of its group;

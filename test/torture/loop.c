@@ -63,7 +63,7 @@ start_acquire(Errand *errand)
 	dlock_error err;
 	dlock_status status;
 
-	/* the other errands go on, so it can wait without limit */
+	/* the other errands continue, so it can wait without limit */
 	wish_make(wish, &slots[errand - errands], true);
 	if (wish->options.session)
 		return;

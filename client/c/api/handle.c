@@ -328,7 +328,7 @@ dlock_op_cancel(dlock_op *op)
 {
 	dlock_handle *handle = op->handle;
 
-	/* it goes on in the parent, and another thread may have had the mutex */
+	/* it continues in the parent, and another thread may have had the mutex */
 	if (dlock_handle_is_forked(handle))
 		return;
 	pthread_mutex_lock(&handle->mutex);

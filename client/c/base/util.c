@@ -22,7 +22,7 @@
 /*
  * The clock
  *
- * A lease goes on while our machine is suspended, so the clock must go on too.
+ * A lease runs while our machine is suspended, so the clock must run, too.
  * CLOCK_BOOTTIME does; CLOCK_MONOTONIC stands still.  They are the same until
  * the first suspend, so a program that mixed them would work until then.  All
  * times therefore come from dlock_now().

@@ -3,10 +3,13 @@
  * lease.c
  *	  The locks of a handle: how long each is ours, and how it is lost.
  *
- * The deadline of a lock is nine tenths of its TTL after the moment before the last
- * successful request was sent, or of what its answer says is left.  The server counts from when it received the request,
- * so it cannot grant the lock to another client before that.  A late answer does not
- * bring the lock back, so deadlines are checked before answers are read.
+ * The deadline of a lock is nine tenths of its TTL, or of what the last answer says is
+ * left, after the moment before the last successful request was sent.  The server counts
+ * from when it received the request, so it cannot grant the lock to another client before
+ * that.  A late answer does not bring the lock back, so deadlines are checked before
+ * answers are read.
+ *
+ * The parts of the TTL, among them the period of renewals, are in base/constants.h.
  *
  *-------------------------------------------------------------------------
  */

@@ -891,7 +891,7 @@ dlock_links_free(dlock_handle *handle)
 	sweep(handle);
 }
 
-/* In a child; the parent goes on using them. */
+/* In a child; the parent continues to use them. */
 void
 dlock_links_disown(dlock_handle *handle)
 {

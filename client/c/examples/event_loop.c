@@ -5,7 +5,7 @@
  *
  *	  event_loop CONNINFO KEYS REQUESTS
  *
- * Starts so many requests at once, for so many keys, and waits for them in an
+ * Starts REQUESTS requests at once, for KEYS keys, and waits for them in an
  * event loop.  Each that is granted does its work and is released, which makes room
  * for the next one of the same key.
  *
@@ -61,7 +61,7 @@ acquired(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error 
 		failed(loop, err);
 		return;
 	}
-	/* a real program would work for a while here, and go on in its loop */
+	/* a real program would work for a while here, and continue in its loop */
 	if (dlock_release_start(lock, -1, released, loop, NULL, &error) == DLOCK_OK)
 		loop->under_way++;
 	else

@@ -369,7 +369,7 @@ idle_step(DlockConn *conn, short revents)
 }
 
 /*
- * Go on; revents is what poll() returned.  Look at the state afterwards.
+ * Continue; revents is what poll() returned.  Look at the state afterwards.
  */
 void
 dlock_conn_step(DlockConn *conn, short revents, int64_t now)

@@ -3,7 +3,7 @@
  *	  A second process that ends the command when the first one cannot.
  *
  * "dlock exec" ends its command before the lock expires.  It cannot do so while
- * it is stopped, or after a kill -9, but the command would go on.  So it has a
+ * it is stopped, or after a kill -9, but the command would continue.  So it has a
  * guard, in a process group of its own that gets no signals from the terminal.
  * The guard reads from shared memory which group to end and when, and learns from
  * the end of a pipe that its parent is gone.  It has no connection and knows

@@ -20,7 +20,7 @@ give_up_on(Server *server, dlock_error *err)
 	error("%s \"%s\": %s", server->kind, server->name, err->message);
 	if (err->hint[0] != '\0')
 		hint("%s", err->hint);
-	hint("Once that is solved, run the same command again: it goes on where it stopped.");
+	hint("Once that is solved, run the same command again: it continues where it stopped.");
 	exit(exit_code(err->status));
 }
 

@@ -11,7 +11,7 @@
  * is run again from its beginning, and finds most of its steps done.  Two moves
  * that touch the same cluster exclude each other by an advisory lock in the
  * sessions that also change what the clusters serve: if the session is lost, so
- * is the means to go on.
+ * is the means to continue.
  *
  * The search_path of these sessions is pg_catalog (cluster.c).  The schema of the
  * extension may contain functions of other roles, so calls give every argument by

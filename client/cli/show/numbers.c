@@ -66,7 +66,7 @@ numbers_waits(const Numbers *now, const Numbers *before)
 }
 
 /*
- * So many percent of the waits were no longer than this.  The histogram tells
+ * This many percent of the waits were no longer than this.  The histogram tells
  * only in which bucket they end.  False if there was no wait.
  */
 bool

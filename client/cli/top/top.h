@@ -52,7 +52,7 @@ typedef enum
 	ASK_SURE					/* y or n */
 } Question;
 
-/* of an opened lock, so many sessions are looked at */
+/* of an opened lock, this many sessions are looked at */
 #define MAX_SESSIONS 4
 
 typedef struct

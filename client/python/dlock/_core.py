@@ -630,7 +630,7 @@ class Acquire(Request):
         return Busy(f"lock {names} is held by another client")
 
     def granted(self, versions: Sequence[int], sent_at: float, lasts: Optional[float] = None) -> Steps:
-        """Ours it is if we know from when."""
+        """It counts as ours only if we know when the lease started."""
         if clock() - sent_at > p.CONFIRM * self.options.ttl:
             for key, version in zip(self.keys, versions):
                 answer = yield from self.ask(p.REFRESH, key, version, self.owner, None)

@@ -38,7 +38,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def clock() -> float:
-    """Seconds, on a clock that goes on while the machine is suspended (as leases do)."""
+    """Seconds, on a clock that runs while the machine is suspended (as leases do)."""
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
@@ -67,7 +67,7 @@ class Busy(DlockError):
 
 
 class LockLost(DlockError):
-    """The lock was held and is not any more.  Do not go on; do not repeat with this version."""
+    """The lock was held and is not any more.  Do not continue; do not repeat with this version."""
 
 
 class Refused(DlockError):

@@ -293,7 +293,7 @@ class Locks(_core.LocksBase[Lock]):
                 yield now
 
     def limit(self, key: str, n: int, per: float, wait: Optional[float] = 0.0, priority: int = 0) -> float:
-        """A rate limit: 0.0, go ahead; else ask again after so many seconds."""
+        """A rate limit: 0.0, go ahead; else the seconds after which to ask again."""
         left: float = self._run(_core.limit(self._core, key, n, per, wait, priority))
         return left
 

@@ -83,7 +83,7 @@ async def do_collect(client: Client, command: Command) -> dict[str, Any]:
 
 
 async def do_fork(client: Client, command: Command) -> dict[str, Any]:
-    """A child cannot go on with the event loop of its parent, so it has one of its own."""
+    """A child cannot continue with the event loop of its parent, so it has one of its own."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -25,7 +25,7 @@ export interface LockOptions {
   wait?: number | undefined;
   /** Kept with the lock, for others to see: a leader's address. */
   value?: string | undefined;
-  /** A semaphore: so many may hold it. */
+  /** A semaphore: how many may hold it. */
   slots?: number | undefined;
   /** Asks holders of a lower priority to yield. */
   priority?: number | undefined;
@@ -284,8 +284,8 @@ export class Locks<Tx = unknown> implements AsyncDisposable {
     }
   }
 
-  /** A rate limit of `n` in any window of `per` milliseconds.  0: go ahead; else ask again after so many
-   * milliseconds. */
+  /** A rate limit of `n` in any window of `per` milliseconds.  0: go ahead; else the milliseconds
+   * after which to ask again. */
   async limit(name: string, n: number, per: number, options: LimitOptions = {}): Promise<number> {
     return requests.limit(this.#keeper, [name, n, per], options);
   }

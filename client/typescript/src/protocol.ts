@@ -33,7 +33,7 @@ let offset = 0;
 let lookAt = 0;
 
 /**
- * Milliseconds on a clock that goes on while the machine is suspended, as leases do.  Linux's
+ * Milliseconds on a clock that runs while the machine is suspended, as leases do.  Linux's
  * monotonic clock stands still then.  Its uptime does not, but is rounded down, so the largest
  * difference that was seen is the best one; and it costs more than all else, so it is not read more
  * often than it changes.
@@ -66,7 +66,7 @@ export class DlockError extends Error {
 
 /** Another client holds the lock, and the wait is over. */
 export class BusyError extends DlockError {}
-/** The lock was held and is not any more.  Do not go on; do not repeat with this version. */
+/** The lock was held and is not any more.  Do not continue; do not repeat with this version. */
 export class LostError extends DlockError {}
 /** A holder of a lower priority did not yield in time (55P03). */
 export class RefusedError extends DlockError {}

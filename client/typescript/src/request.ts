@@ -104,7 +104,7 @@ export class Request {
     }
   }
 
-  /** One step, which can be interrupted; what it has begun goes on in the background. */
+  /** One step, which can be interrupted; what it has begun continues in the background. */
   async #step<T>(step: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       this.#reject = reject;
@@ -207,7 +207,7 @@ export class Acquire extends Request {
       interval(t.atLeast), interval(t.delay), t.lazy, t.shared];
   }
 
-  /** Ours it is if we know from when.  Undefined: it is lost already. */
+  /** It counts as ours only if we know when the lease started.  Undefined: it is lost already. */
   async #granted(versions: readonly string[], sentAt: number, lasts?: number): Promise<Grant | undefined> {
     if (clock() - sentAt > p.CONFIRM * this.terms.ttl) {
       for (const [i, key] of this.keys.entries()) {

@@ -144,7 +144,7 @@ in_threads(void *(*thread_main) (void *), const char *key, int64_t threads,
 }
 
 /*
- * A release that waits for a row, while others go on; the test is told when they
+ * A release that waits for a row, while others continue; the test is told when they
  * are done, and then lets the row go.
  */
 static void *
@@ -174,7 +174,7 @@ beside_a_blocked_release(const char *key, int64_t threads, int64_t rounds,
 }
 
 /*
- * One thread that acquires and releases a key, while the driver goes on with other
+ * One thread that acquires and releases a key, while the driver continues with other
  * commands ("begin"), until "end" waits for it.
  */
 static Member begun;
@@ -267,7 +267,7 @@ acquired(dlock_op *op, dlock_status status, dlock_lock *lock, const dlock_error 
 		fprintf(stderr, "acquire: %s\n", err->message);
 }
 
-/* A key with a percent sign stands for so many keys. */
+/* A key with a percent sign stands for several keys. */
 static int64_t
 start_all(Loop *loop, const char *key, int64_t count, const dlock_options *options,
 		  dlock_op **ops)

@@ -145,9 +145,9 @@ type($t, "\cZ");
 wait_until('both are stopped', sub { return state_of($shell) eq 'T' && state_of($t->{pid}) eq 'T'; });
 pass('exec: Ctrl-Z stops both');
 kill 'CONT', $t->{pid};
-wait_until('both go on', sub { return state_of($shell) ne 'T' && state_of($t->{pid}) ne 'T'; });
+wait_until('both continue', sub { return state_of($shell) ne 'T' && state_of($t->{pid}) ne 'T'; });
 type($t, "more\n");
-is(ended($t), 0, 'exec: they go on');
+is(ended($t), 0, 'exec: they continue');
 like($t->{out}, qr/got more/, 'exec: with the terminal');
 
 # Ctrl-C while it waits

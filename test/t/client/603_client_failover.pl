@@ -62,7 +62,7 @@ my $mark = $standby->safe_psql('postgres', 'SELECT clock_timestamp()');
 $standby->poll_query_until('postgres',
 	"SELECT count(*) = 1 FROM dlock_locks WHERE key = 'kept' AND refreshed_at > '$mark'")
   or die 'it is not renewed';
-ok(1, 'the renewal goes on');
+ok(1, 'the renewal continues');
 is($b->ask('acquire', 'kept')->{status}, 'busy', 'nobody else can have it');
 is($a->ask('check', 'unrenewed')->{status}, 'ok', 'also what is not renewed');
 is($a->ask('release', 'kept')->{status}, 'ok', 'released');

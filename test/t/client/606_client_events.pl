@@ -29,7 +29,7 @@ sub forge
 	return $node->safe_psql('postgres', $sql, extra_params => [ '-U', 'mallory' ]);
 }
 
-# So many events of a lock, each in a transaction of its own, none like another.
+# This many events of a lock, each in a transaction of its own, none like another.
 sub events_of
 {
 	my ($event, $lock, $count) = @_;

@@ -39,7 +39,7 @@ sub log_of
 	return slurp_file($node->logfile, $offset);
 }
 
-# So many connections, each with a good end.
+# This many connections, each with a good end.
 sub well_behaved
 {
 	my ($name, $count, $what, $log) = @_;
@@ -141,7 +141,7 @@ like($err, qr/too many clients|remaining connection slots/, 'and why');
 is($_->finish, '', 'nothing was printed') foreach @guests, $a;
 $node->stop;
 
-# nobody there is another matter: a wait does not go on
+# nobody there is another matter: a wait does not continue
 ($code, $out, $err) = dlock('acquire', 'full', '--wait=170s', '--timeout=500ms');
 is($code, 69, 'no server: unreachable');
 

@@ -107,7 +107,7 @@ is($u->ask('check', $_)->{status}, 'ok', "no standby confirms that, but $_ is ch
 is(give_back($u, $_), 'ok', "and $_ is released") for 'first', 'next';
 is($alone->safe_psql('postgres', $unconfirmed), 't', 'while the acquire waits');
 require_standby('');
-is($u->ask('end', '')->{bad}, 0, 'the acquire goes on when it need not be confirmed');
+is($u->ask('end', '')->{bad}, 0, 'the acquire continues when it need not be confirmed');
 
 # the same, in one thread with an event loop
 is($u->ask('keep', 'kept %', count => 4, ttl => 600000)->{bad}, 0, 'an event loop: locks are acquired');
@@ -118,7 +118,7 @@ $alone->poll_query_until('postgres', $unconfirmed) or die 'the acquire does not 
 is($u->ask('give_beside', '')->{bad}, 0, 'no standby confirms that, but the locks are released one by one');
 is($alone->safe_psql('postgres', $unconfirmed), 't', 'while the acquire waits');
 require_standby('');
-is($u->ask('settle', '')->{counter}, 5, 'an event loop: the acquire goes on, and is released');
+is($u->ask('settle', '')->{counter}, 5, 'an event loop: the acquire continues, and is released');
 $alone->stop;
 
 #

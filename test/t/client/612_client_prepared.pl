@@ -30,7 +30,7 @@ sub acquires
 	return join ' ', map { $_ eq '<unnamed>' ? 'text' : 'name' } @found;
 }
 
-# Acquire and release so often; returns how the acquires were sent.
+# Acquire and release this often; returns how the acquires were sent.
 sub cycles
 {
 	my ($driver, $times) = @_;
@@ -83,7 +83,7 @@ is(cycles($b, 3), 'text text text', 'through a pooler nothing is prepared');
 
 my $psql = session($node);
 
-# Wait until so many acquires of it wait for the table.
+# Wait until this many acquires of it wait for the table.
 sub until_blocked
 {
 	my ($name, $count) = @_;

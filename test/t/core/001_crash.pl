@@ -73,7 +73,7 @@ SELECT count(*) FROM dlock_locks
 is($node->safe_psql('postgres', "SELECT dlock_acquire('stale')"),
 	'', 'including the one that seemed to have expired');
 is($node->safe_psql('postgres', "SELECT dlock_refresh('kept', $kept) IS NOT NULL"),
-	't', 'the holder goes on');
+	't', 'the holder continues');
 cmp_ok($node->safe_psql('postgres', "SELECT dlock_acquire('open', '1h')"),
 	'>', $stale, 'an uncommitted grant is gone, and versions rise');
 

@@ -321,7 +321,7 @@ foreach my $waiter (@waiting)
 {
 	my ($what, $session, $answer) = @$waiter;
 
-	isnt($answer->(), '', "$what: goes on with the standby");
+	isnt($answer->(), '', "$what: continues with the standby");
 	end_session($session);
 }
 is($node->safe_psql('postgres', "SELECT count(*) FROM dlock_locks WHERE key ~ '^waits_'"),

@@ -58,7 +58,7 @@ $node->safe_psql('postgres', 'CREATE DATABASE copy');
 $node->command_ok([ 'pg_restore', '-e', '-d', $node->connstr('copy'), $dump ], 'pg_restore');
 restored($node, 'copy', $highest, 'another database');
 is($node->safe_psql('copy', "SET ROLE app; SELECT dlock_check('held', owner => 'o')"),
-	'held', 'another database: a lease goes on');
+	'held', 'another database: a lease continues');
 
 #
 # A dump of INSERT commands, which form rows in another way
@@ -67,7 +67,7 @@ is($node->safe_psql('copy', "SET ROLE app; SELECT dlock_check('held', owner => '
 $node->safe_psql('postgres', 'CREATE DATABASE inserted');
 $node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('inserted'), '-f', $inserts ], 'it is restored');
 restored($node, 'inserted', $highest, 'inserted');
-is($node->safe_psql('inserted', "SET ROLE app; SELECT dlock_check('held', owner => 'o')"), 'held', 'inserted: a lease goes on');
+is($node->safe_psql('inserted', "SET ROLE app; SELECT dlock_check('held', owner => 'o')"), 'held', 'inserted: a lease continues');
 is($node->safe_psql('inserted', "SELECT dlock_acquire('k1')"), '', 'inserted: a key is busy');
 $node->safe_psql('postgres', 'DROP DATABASE inserted');
 
@@ -150,7 +150,7 @@ is($recovered->safe_psql('shop', "SELECT dlock_check('before', $before), dlock_a
 cmp_ok($recovered->safe_psql('shop', "SELECT dlock_acquire('lost', '1h')"),
 	'>', $lost + $leap / 2, 'recovery to a point: versions leap');
 is($node->safe_psql('shop', "SELECT dlock_acquire('goes_on') - $lost"), 1,
-	'the original goes on without a leap');
+	'the original continues without a leap');
 
 $recovered->stop;
 $node->stop;

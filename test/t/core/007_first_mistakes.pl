@@ -213,7 +213,7 @@ like(
 DO $$ BEGIN FOR n IN 1 .. 200000 LOOP PERFORM dlock_acquire('fill' || n, '1h'); END LOOP; END $$}),
 	qr/could not extend file .*: File too large/, 'the disk is full');
 is(ask($ready, "SELECT count(*) FROM dlock_locks WHERE key ~ '^fill'"), 0, 'nothing was granted');
-is(ask($ready, "SELECT dlock_refresh('before', $held) IS NOT NULL"), 't', 'others go on');
+is(ask($ready, "SELECT dlock_refresh('before', $held) IS NOT NULL"), 't', 'others continue');
 like(complaint($full, "SELECT dlock_acquire('small', '1h')"),
 	qr/could not extend file/, 'a new key finds no room');
 is(ask($ready, "SELECT dlock_acquire('before'), dlock_check('before', $held)"),

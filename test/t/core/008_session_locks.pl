@@ -266,7 +266,7 @@ $holder->ask_it("SELECT dlock_acquire('$key', '1h', session => true)");
 $node->safe_psql('dropped', 'DROP EXTENSION dlock');
 $holder->leave;
 until_gone($node, $holder->pid, 'its session is gone');
-is($now->ask_it('SELECT 1'), 1, 'the server goes on');
+is($now->ask_it('SELECT 1'), 1, 'the server continues');
 
 #
 # The server ends

@@ -95,7 +95,7 @@ $now->ask_it("BEGIN; SELECT dlock_fence('g', $version)");
 $holder->start('DISCARD ALL');
 until_sql($node, "SELECT count(*) FROM pg_locks WHERE pid = $holder->{pid} AND NOT granted", 1, 'DISCARD ALL waits for an open fence');
 $now->ask_it('COMMIT');
-is($holder->answer, '', 'and goes on when it ends');
+is($holder->answer, '', 'and continues when it ends');
 is(held(), 'lease', 'released');
 
 # with default_transaction_read_only, and after the extension was dropped

@@ -66,7 +66,7 @@ for (my $try = 1; $try <= 20 && $event ne 'LWLock dlock'; $try++)
 
 	kill 'CONT', $reader->pid;
 	$monitor->ask_it('SELECT pg_cancel_backend(' . $reader->pid . ')');
-	is($reader->answer, 'ERROR 57014', 'the lookup goes on');
+	is($reader->answer, 'ERROR 57014', 'the lookup continues');
 	cmp_ok($adder->answer, '>', 500, 'the row is added');
 	is($holder->answer, '', 'and the others are renewed');
 	$adder->ask_it('ROLLBACK');

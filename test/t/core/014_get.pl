@@ -125,7 +125,7 @@ sub list
 }
 is(list(''), 'a a:1 a:10 a:2 a:2x a:2x a; b z% ä', 'all, in the order of bytes');
 is(list("'a:*'"), 'a:1 a:10 a:2 a:2x a:2x', 'a prefix');
-is(list("'a:*', \"limit\" => 2"), 'a:1 a:10', 'so many keys');
+is(list("'a:*', \"limit\" => 2"), 'a:1 a:10', 'at most this many keys');
 is(list("'a:*', 'a:10', 2"), 'a:2 a:2x a:2x', 'the next ones; all holders of a key');
 is(list("'a:*', 'a:2x'"), '', 'and no more');
 is(list("'a:*', 'Z'"), 'a:1 a:10 a:2 a:2x a:2x', 'after a key before the prefix');

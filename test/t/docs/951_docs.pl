@@ -4,7 +4,7 @@
 # run, in order, each file in a database of its own (so the first version in
 # it is 1), all sessions as superuser.  The extension is there unless the file
 # creates it.  A line "<!-- new database -->", which the reader does not see,
-# goes on in a new database.  A statement ends with a semicolon at the end of
+# continues in a new database.  A statement ends with a semicolon at the end of
 # a line, and must not fail unless the block says so.
 #
 # In a block marked "sql", a comment that is alone on its line may be one of

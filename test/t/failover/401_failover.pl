@@ -87,7 +87,7 @@ SELECT count(*) FROM dlock_locks
 is($standby->safe_psql('postgres', "SELECT dlock_acquire('long'), dlock_acquire('stale')"),
 	'|', 'nobody takes them');
 is($standby->safe_psql('postgres', "SELECT dlock_refresh('long', $version{long}) IS NOT NULL"),
-	't', 'the holder goes on');
+	't', 'the holder continues');
 
 my @new = split /\n/, $standby->safe_psql('postgres', q{
 SELECT dlock_acquire('missed' || n, '30 min') FROM generate_series(1, 40) n});

@@ -136,7 +136,7 @@ my $wrong_writer = client($a, 'wrong_writer')->start(write_register($token{k}, '
 my $wrong_holder = client($a, 'wrong_holder')->start("SELECT dlock_refresh('long', $token{long})");
 until_sync_waits($a, 3);
 is(scalar(grep { $_->came_back } $wrong, $wrong_writer, $wrong_holder), 0, 'restarted: nothing is acknowledged');
-cmp_ok(last_version($a), '>=', $granted_here, 'its own versions go on');
+cmp_ok(last_version($a), '>=', $granted_here, 'its own versions continue');
 cmp_ok(last_version($a), '<', $token{k2} - $leap / 2, 'and are below those of the new primary');
 DlockWait::close_monitors();
 $a->stop('immediate');

@@ -128,7 +128,7 @@ $bouncer->reload("host=127.0.0.1 port=$port_b");
 wait_until('PgBouncer is there again', sub { return !($ha->psql($through, 'SELECT 1'))[0] });
 is(served_by($through), $port_b, 'the new primary, by the same address');
 is($ha->answer($through, "SELECT version FROM dlock_locks WHERE key = 'pooled'"), $lock->{version}, 'the lock is held');
-is($client->ask('refresh', 'pooled', timeout => 100000)->{status}, 'ok', 'its holder goes on');
+is($client->ask('refresh', 'pooled', timeout => 100000)->{status}, 'ok', 'its holder continues');
 cmp_ok($client->ask('acquire', 'fresh', timeout => 100000)->{version}, '>', $lock->{version} + $leap / 2, 'and gets new ones');
 unlike($client->events, qr/lost/, 'nothing was lost');
 is($client->finish, '', 'nothing was printed');

@@ -139,7 +139,7 @@ $v{a} = got($a, $held[2], 'two are');
 ends($a, $v{a});
 give($now, $held[2]);
 
-# A writer that gives up lets the readers behind it go on.
+# A writer that gives up lets the readers behind it continue.
 my %gives_up = (
 	'a time-out' => sub { $b->start('BEGIN; ' . acquire('x', "wait => '700ms'")) },
 	'a cancel' => sub { $b->start('BEGIN; ' . acquire('x', "wait => '1h'")) });
@@ -247,7 +247,7 @@ ends($a, $v{a});
 $v{b} = got($b, $v{a}, 'then the other one');
 ends($b, $v{b});
 
-# An upgrade that gives up still has its place, and lets the others go on.
+# An upgrade that gives up still has its place, and lets the others continue.
 fresh();
 $mine = take('r', "owner => 'mine'");
 $yours = take('r');
@@ -257,7 +257,7 @@ waits($b, 'r');
 is($a->answer, '', 'an upgrade gives up');
 $a->ask_it('ROLLBACK');
 is($now->ask_it("SELECT dlock_check('$key', $mine)"), 'held', 'its place is held');
-$v{b} = got($b, $yours, 'the next one goes on');
+$v{b} = got($b, $yours, 'the next one continues');
 ends($b, $v{b});
 give($now, $_) foreach $mine, $yours;
 

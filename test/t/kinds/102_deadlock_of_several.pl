@@ -1,4 +1,4 @@
-# Deadlocks where several hold a key: a place is free as soon as one of its holders goes on, the
+# Deadlocks where several hold a key: a place is free as soon as one of its holders continues, the
 # whole key only if all do, and a waiter also waits for those before it in line.
 
 use strict;
@@ -114,7 +114,7 @@ is(scalar(knot('a writer between two readers', 'ROLLBACK',
 # No deadlock
 #
 
-# One holder of a semaphore waits for us, the other one goes on.
+# One holder of a semaphore waits for us, the other one continues.
 my ($first, $second, $third) = @c;
 $first->ask_it("BEGIN; SELECT dlock_acquire('s', '1h', slots => 2)");
 $second->ask_it("BEGIN; SELECT dlock_acquire('s', '1h', slots => 2)");
@@ -144,7 +144,7 @@ my ($victim) = first_back($node, 'two in a circle', $first, $second);
 my $answer = $victim->answer;
 if ($answer !~ /^ERROR/)
 {
-	# the error of the second one let the first one go on before we looked
+	# the error of the second one let the first one continue before we looked
 	($victim, $answer) = ($second, $second->answer);
 }
 elsif ($victim == $second)

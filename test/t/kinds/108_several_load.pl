@@ -32,7 +32,7 @@ CREATE TABLE violation (what text, key text, version bigint, slots int, beside t
 CREATE TABLE tally (client int, what text, n int, PRIMARY KEY (client, what));
 
 -- A grant begins to be used.  The fence shows that it is live, and keeps it so until we commit.
--- Each client commits this before it goes on, so a snapshot shows who is inside.
+-- Each client commits this before it continues, so a snapshot shows who is inside.
 CREATE FUNCTION enter(k text, v bigint, s int, c int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	before text[];

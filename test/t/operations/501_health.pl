@@ -143,7 +143,7 @@ like(told($primary, 'standbys'),
 	'a standby that hangs');
 like(told($primary, 'standby "standby"'), qr/^ok: sync, streaming, [1-9]\d* bytes behind$/, 'it is behind');
 kill 'CONT', $receiver;
-until_told($primary, 'failover', qr/^ok/, 'it goes on');
+until_told($primary, 'failover', qr/^ok/, 'it continues');
 
 #
 # The names are set, but the checkpointer does not know yet
@@ -195,7 +195,7 @@ is($standby->safe_psql('postgres', q{SET ROLE app; SELECT detail FROM dlock_heal
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
 until_told($standby, 'replay', qr/^warning: paused; \d+ bytes are received.*pg_wal_replay_resume/, 'replay is paused');
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
-until_told($standby, 'replay', qr/^ok: \d+ bytes/, 'and goes on');
+until_told($standby, 'replay', qr/^ok: \d+ bytes/, 'and continues');
 set($standby, primary_conninfo => q{''});
 until_told($standby, 'receiver', qr/^problem: not streaming from the primary: .*Check primary_conninfo/, 'cut off');
 like(told($standby, 'failover'), qr/^problem: if this standby is promoted, grants can be lost; see: receiver /, 'the verdict');

@@ -288,7 +288,7 @@ $now = client($node, 'again');
 is(counted(), '', 'zero after it');
 is($now->ask_it('BEGIN READ ONLY; SELECT grants FROM dlock_stats; COMMIT'), 0, 'in a read-only transaction');
 $now->ask_it("SELECT dlock_acquire('k2', '1h')");
-is(counted(), 'grants 1', 'and it goes on');
+is(counted(), 'grants 1', 'and it continues');
 
 close_clients($now);
 DlockWait::close_monitors();

@@ -153,7 +153,7 @@ sub update_from
 	is(ask($open, "SELECT dlock_check('open', $opened)"), 'held', "$old: the grant of the open transaction");
 	is(ask($holder, "SELECT dlock_check('session', $session), dlock_acquire('key')"), 'held|', "$old: a session lock, a held key");
 	my $next = $primary->safe_psql($database, "SELECT dlock_acquire('new', '1h')");
-	cmp_ok($next, '>', $opened, "$old: versions go on");
+	cmp_ok($next, '>', $opened, "$old: versions continue");
 	cmp_ok($next, '<', $opened + 100, "$old: without a leap");
 	isnt(ask($holder, "SELECT dlock_refresh('key', $key)"), '', "$old: a refresh");
 	waiting($database, 3);

@@ -69,7 +69,7 @@ foreach my $kind ('insert', 'update', 'delete', 'truncate', 'another table')
 	$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s');
 }
 
-# A subscription that has stopped goes on where it was, without the locks, as
+# A subscription that has stopped continues where it was, without the locks, as
 # docs/operations.md says.
 $publisher->safe_psql('postgres', 'TRUNCATE dlock.locks; SELECT dlock_serve(NULL)');
 $subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$conninfo' PUBLICATION everything");
@@ -93,7 +93,7 @@ COMMIT;
 INSERT INTO data VALUES (13);
 });
 $subscriber->safe_psql('postgres', 'ALTER SUBSCRIPTION s REFRESH PUBLICATION');
-wait_until('it goes on',
+wait_until('it continues',
 	sub { return $subscriber->safe_psql('postgres', q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM data}) eq '11 12 13' });
 is($subscriber->safe_psql('postgres', $state), $theirs, 'the locks are as they were');
 $subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s; TRUNCATE data');

@@ -49,7 +49,7 @@ foreach my $case (
 }
 
 #
-# The reaper goes on in other databases.
+# The reaper continues in other databases.
 #
 
 $node->safe_psql('postgres', 'CREATE DATABASE d1');
@@ -90,7 +90,7 @@ $blocker->ask_it('BEGIN; ALTER DATABASE d1 RENAME TO d2');
 until_sql($node, "SELECT count(*) FROM pg_locks WHERE NOT granted AND classid = 'pg_database'::regclass",
 	1, 'the reaper waits for the database');
 $now->ask_it(q{SELECT dlock_acquire('gone', '10ms')});
-until_sql($node, "SELECT count(*) FROM dlock.locks WHERE key = 'gone'", 0, 'and then goes on in the others');
+until_sql($node, "SELECT count(*) FROM dlock.locks WHERE key = 'gone'", 0, 'and then continues in the others');
 $blocker->ask_it('ROLLBACK');
 
 DlockWait::close_monitors();

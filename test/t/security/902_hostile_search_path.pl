@@ -403,7 +403,7 @@ foreach my $case ([ $node->host, $node->port, 'pg_catalog, pg_temp' ], [ $bounce
 	is($failed, 76, 'a command whose lock cannot be renewed is ended');
 	like($err, qr/lock "b" (?:cannot be renewed|is lost: it could not be renewed in time)/, 'with the reason');
 	plain_sql($node, 'in_public', "DROP FUNCTION $signature)");
-	is((dlock('refresh', 'a', 0 + $version, $env))[0], 0, 'and it goes on when the other one is gone');
+	is((dlock('refresh', 'a', 0 + $version, $env))[0], 0, 'and it continues when the other one is gone');
 	is(reached($node, $start), '', 'none is reached');
 }
 

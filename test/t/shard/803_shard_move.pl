@@ -282,7 +282,7 @@ until_sql($node, "SELECT count(*) FROM dlock_get('$key') WHERE state = 'held'", 
 is(servers(), '', 'nobody serves the shard meanwhile');
 $writer->ask_it('COMMIT');
 ($code, $out, $err) = end_dlock($run);
-is($code, 0, 'it goes on when the transaction ends') or diag $err;
+is($code, 0, 'it continues when the transaction ends') or diag $err;
 is(servers(), 'b', 'and the target serves the shard');
 $last = $held if $held > $last;
 grant_rises('after the fence');

@@ -134,7 +134,7 @@ sub history_of
 	return slurp("$folder/client-$number.history");
 }
 
-# Each client has so many more grants of these keys than before.
+# Each client has this many more grants of these keys than before.
 sub until_granted
 {
 	my ($what, $pattern, @numbers) = @_;
@@ -210,7 +210,7 @@ until_granted('the shard is in use again', qr/acquire key=(?:@{[ join '|', @movi
 
 record('fault router-kill');
 $routers[0]->stop('immediate');
-until_granted('clients go on through the other router', $granted, @fresh);
+until_granted('clients continue through the other router', $granted, @fresh);
 $routers[0]->start;
 record('heal router-kill');
 moves('b', 'a', 'at last');

@@ -416,7 +416,7 @@ until_sql($node, "SELECT string_agg(state, ' ' ORDER BY state) FROM (SELECT (dlo
 hears($ear, qr/"event": "missed", "key": "[^"]*", "ticket": (?:$t1|$t2), "code": "40P01", "reason": "deadlock"/, 'the reason');
 my ($left, $owner) = state_of($now, $t1) eq 'missed' ? ($t2, 'one') : ($t1, 'two');
 $now->ask_it("SELECT dlock_release(k, owner => '$owner') FROM unnest(ARRAY['$k1', '$k2']) k");
-until_state($node, $left, 'granted', 'the other one goes on');
+until_state($node, $left, 'granted', 'the other one continues');
 is($now->ask_it('SELECT deadlocks FROM dlock_stats'), 1, 'it is counted');
 
 # a session and a ticket
@@ -430,13 +430,13 @@ if (state_of($now, $t) eq 'missed')
 {
 	pass('the ticket gives up');
 	$now->ask_it("SELECT dlock_release('$k2', owner => 'two')");
-	like($a->answer, qr/^\d+$/, 'the session goes on');
+	like($a->answer, qr/^\d+$/, 'the session continues');
 }
 else
 {
 	is($a->answer, 'ERROR 40P01', 'the session gives up');
 	$now->ask_it("SELECT dlock_release('$k1', owner => 'one')");
-	until_state($node, $t, 'granted', 'the ticket goes on');
+	until_state($node, $t, 'granted', 'the ticket continues');
 }
 
 #
@@ -454,7 +454,7 @@ until_state($node, $again, 'missed', 'one is missed');
 $node->wait_for_log(qr/LOG:  ticket $t still waiting for lock "$key" after \d+\.\d+ ms/, $log_at);
 give('holder');
 until_state($node, $t, 'granted', 'one is granted');
-until_sql($node, $counts, '2|1|t', 'both have waited, and one in vain');
+until_sql($node, $counts, '2|1|t', 'both have waited, and one was not granted');
 $node->wait_for_log(qr/LOG:  ticket $t acquired lock "$key" after \d+\.\d+ ms/, $log_at);
 like(slurp_file($node->logfile, $log_at),
 	qr/Holder: version \d+ of role "[^"]*", owner "holder"\. Wait queue: ticket $t, ticket $again\./, 'with the queue');

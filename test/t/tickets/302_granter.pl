@@ -57,7 +57,7 @@ my $pid = pid_of($node, 'dlock granter');
 is($now->ask_it("SELECT pg_terminate_backend($pid)"), 't', 'the granter is terminated');
 until_gone($node, $pid, 'it is gone');
 give('busy');
-until_state($node, $t, 'granted', 'another one goes on');
+until_state($node, $t, 'granted', 'another one continues');
 isnt(granter_of($node), $pid, 'it is another one');
 $now->ask_it("SELECT dlock_release('busy', owner => 'me')");
 

@@ -145,7 +145,7 @@ SKIP:
 	is($small->ask_it("SELECT dlock_acquire('full', '1h', wait => '1h')"), 'ERROR 53200', 'a waiter that runs out of memory when it looks for a deadlock');
 	is($now->ask_it("SELECT count(*) FROM dlock_waiters WHERE pid = $small->{pid}"), 0, 'has left the queue');
 	withdraw_all();
-	is($now->ask_it('SELECT count(*) FROM dlock_waiters'), 0, 'which goes on');
+	is($now->ask_it('SELECT count(*) FROM dlock_waiters'), 0, 'which continues');
 	$small->leave;
 }
 

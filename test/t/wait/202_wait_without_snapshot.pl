@@ -77,7 +77,7 @@ sub holds_up
 	my $got = $w->answer;
 	like($got, qr/^\d+$/, "$what: the version");
 	cmp_ok($got, '>', $version, "$what: the version is a new one");
-	is($w->ask_it("SELECT 1"), 1, 'the session goes on');
+	is($w->ask_it("SELECT 1"), 1, 'the session continues');
 	return $got;
 }
 

@@ -133,7 +133,7 @@ watch($version);
 my $expiry = $now->ask_it("SELECT expires_at FROM dlock_locks WHERE key = '$key'");
 isnt($now->ask_it("SELECT dlock_refresh('$key', $version, '1h')"), '', 'prolonged');
 until_sql($node, "SELECT clock_timestamp() > '$expiry'", 't', 'the first expiry has passed');
-until_queue($node, $key, 'w1 w2 w3 w4 w5', 'they go on watching');
+until_queue($node, $key, 'w1 w2 w3 w4 w5', 'they continue to watch');
 
 # Force and takeover.
 is($now->ask_it("SELECT dlock_force_release('$key', 'test')"), $version, 'forced');

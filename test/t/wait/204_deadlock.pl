@@ -130,7 +130,7 @@ sub mixed
 	like($lock->said, qr/Process $pid->{lock} waits for lock "$key", blocked by process $pid->{row}/,
 		"$what: names the key");
 	$lock->ask_it('ROLLBACK');
-	is($row->answer, 0, "$what: the other one goes on");
+	is($row->answer, 0, "$what: the other one continues");
 	$row->ask_it('ROLLBACK');
 	return;
 }

@@ -267,7 +267,7 @@ $a->start(acquire("priority => 1, wait => '3s', owner => 'a'"));
 until_waiting($node, $a, $key);
 asks($b, "priority => 2, wait => '1h', owner => 'b'");
 is($a->answer, '', 'replaced, and out of time: NULL, as for any waiter');
-is(requestor(), 'preempting|b|2|t|t', 'the other one goes on asking');
+is(requestor(), 'preempting|b|2|t|t', 'the other one continues to ask');
 
 # The higher one gives up: the replaced one asks again, with a full cleanup.
 $a->start(acquire("priority => 1, wait => '2h', owner => 'a'"));
@@ -323,7 +323,7 @@ until_sql($node,
 	't', 'the time is up');
 until_queue($node, $key, 'a', 'and the fence keeps it');
 is($b->ask_it("SELECT state FROM dlock_locks WHERE key = '$key'"), 'preempting', 'still asked');
-is($now->ask_it("INSERT INTO work VALUES (2)"), '', 'the fenced work goes on');
+is($now->ask_it("INSERT INTO work VALUES (2)"), '', 'the fenced work continues');
 is($now->ask_it('COMMIT'), '', 'and is committed');
 cmp_ok($a->answer, '>', $version, 'then it is taken');
 
@@ -359,7 +359,7 @@ cmp_ok($taken = $b->ask_it(acquire('priority => 2147483647, force => true')),
 	'>', $version, 'or takes it, past the queue');
 is($c->ask_it(acquire('priority => 2147483647, force => true')), '', 'and keeps it from its like');
 $b->ask_it("SELECT dlock_release('$key', $taken)");
-cmp_ok($a->answer, '>', $taken, 'the queue goes on');
+cmp_ok($a->answer, '>', $taken, 'the queue continues');
 
 # Across roles; CALL does the same.
 $version = hold();

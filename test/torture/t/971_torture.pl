@@ -45,7 +45,7 @@ sub torture
 	return %summary;
 }
 
-# It happened at least so often.
+# It happened at least this often.
 sub at_least
 {
 	my ($name, $summary, $least, @what) = @_;

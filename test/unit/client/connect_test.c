@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * connect_test.c
- *	  A connection that goes on to the next server, or that the server has none left for.
+ *	  A connection that continues with the next server, or that the server has none left for.
  *
  *-------------------------------------------------------------------------
  */

@@ -126,7 +126,7 @@ test_cancel(void)
 	dlock_op_cancel(op);
 	dlock_op_cancel(op);
 	ok(is_told(handle, &told) && told.status == DLOCK_CANCELLED, "cancelled: told once");
-	ok(other_told.times == 0, "cancelled: the other call goes on");
+	ok(other_told.times == 0, "cancelled: the other call continues");
 
 	/* the answer comes first */
 	pthread_mutex_lock(&handle->mutex);
