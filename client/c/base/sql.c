@@ -332,13 +332,13 @@ const DlockPart dlock_sql_parts[DLOCK_KINDS] = {
  * that, for the transaction of this statement.
  */
 const char	dlock_sql_renew[] =
-"SELECT x.i, x.lasts, x.state,"
+"SELECT x.i, x.refreshed, x.state,"
 " CASE WHEN x.state" EQUALS "'preempting'" TEXT " THEN"
 " (SELECT " EPOCH_MS("l.requestor_deadline" MINUS NOW)
 " FROM @.dlock_get(key => x.k) l WHERE l.version" EQUALS "x.v) END"
 " FROM (SELECT u.i, u.k, u.v,"
 " CASE WHEN u.r THEN " EPOCH_MS("@.dlock_refresh(key => u.k, version => u.v,"
-								" ttl => NULL" INTERVAL ", owner => u.o" KEEP_REST ")" MINUS NOW) " END AS lasts,"
+								" ttl => NULL" INTERVAL ", owner => u.o" KEEP_REST ")" MINUS NOW) " END AS refreshed,"
 " @.dlock_check(key => u.k, version => u.v, owner => u.o) AS state"
 " FROM " LIMIT("5") ","
 " ROWS FROM (" GRANTS ", pg_catalog.unnest($4" BOOL "[]))"
