@@ -682,7 +682,7 @@ COMMENT ON FUNCTION dlock_features IS
 -- complain now rather than at the first lock
 DO $$
 BEGIN
-	PERFORM @extschema@.dlock_check('', 0);
+	PERFORM @extschema@.dlock_check(''::pg_catalog.text, 0::pg_catalog.int8, NULL::pg_catalog.text);
 EXCEPTION
 	WHEN object_not_in_prerequisite_state THEN
 		DECLARE

@@ -38,6 +38,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "clock.h"
 #include "database.h"
 #include "health/direct_writes.h"
 #include "journal.h"
@@ -87,8 +88,9 @@ is_named(Oid relid, const char *name)
 }
 
 /*
- * This transaction changes the table by SQL, or drops it.  That says nothing of
- * keys, so its commit wakes all that wait in this database.
+ * This transaction changes the table or its triggers by SQL, or drops it.  That says
+ * nothing of keys, so its commit wakes all that wait in this database, and has the
+ * reaper look when the next row falls due.
  */
 static void
 note_change(Oid relid)
@@ -100,8 +102,11 @@ note_change(Oid relid)
 static void
 end_change(const void *what, bool committed)
 {
-	if (committed && dlock_queue_any())
+	if (!committed)
+		return;
+	if (dlock_queue_any())
 		dlock_queue_wake_all();
+	dlock_database_want_reaper(dlock_clock_now());
 }
 
 static void
@@ -123,7 +128,10 @@ see_change(ObjectAccessType access, Oid classid, Oid objid, int subid, void *arg
 		Oid			relid = table_of(objid);
 
 		if (is_named(relid, "locks"))
+		{
 			dlock_places_forget();
+			note_change(relid);
+		}
 		else if (access == OAT_POST_ALTER && is_named(relid, "served"))
 			dlock_shard_changed();
 	}

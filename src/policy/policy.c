@@ -703,5 +703,8 @@ dlock_policy_check_grant(const DlockKey *key, Oid role)
 				 errmsg("too many locks with prefix \"%s\"", policy.prefix),
 				 errdetail("The limit of role \"%s\" is %lld; locks that have expired count until their rows are removed, and those that cool until they have.",
 						   dlock_statement_role_name(role), (long long) policy.max_locks)));
-	keep_room(account_of(&policy, role), number, policy.max_locks - n);
+
+	/* what we have deleted does not show, and comes back if we roll back */
+	if (!dlock_journal_has(DLOCK_NOTE_REMOVED))
+		keep_room(account_of(&policy, role), number, policy.max_locks - n);
 }

@@ -107,8 +107,9 @@ collect(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 		dlock_expiry_note(batch->db, row.block, due);
 	if (is_due || slot != DLOCK_HEAD)
 		dlock_row_key(tuple, &key);
-	if (slot != DLOCK_HEAD && seen == DLOCK_SEEN_COMMITTED &&
-		dlock_places_being_read(batch->db))
+
+	/* a pending one, too: who has prepared it may have marked it in another run */
+	if (slot != DLOCK_HEAD && dlock_places_being_read(batch->db))
 		dlock_places_mark(&key);
 	if (is_due)
 	{
@@ -205,12 +206,12 @@ begin_batch(DlockProgress *progress, DlockDatabase *db, const DlockTable *store)
 	}
 	if (!is_void)
 		return;
+	progress->reading = true;	/* an error from here on voids it again */
 	dlock_expiry_forget(db);
 	dlock_expiry_unknown(db, RelationGetNumberOfBlocks(store->heap));
 	progress->file = file;
 	progress->linger = DLOCK_LINGER_US;
 	progress->lapse = DLOCK_LAPSE_US;
-	progress->reading = false;
 	progress->from_start = true;
 }
 

@@ -271,6 +271,24 @@ wait_for_rows('unused', 0, 'rows of a database that nobody uses are removed afte
 wait_for_rows('db1', 1, 'and of the others');
 
 #
+# Rows that SQL has written, in a database in which nothing else happens
+#
+
+$node->safe_psql('db1', "BEGIN; SELECT dlock_acquire('written', '1ms'); CREATE TABLE written AS SELECT * FROM dlock.locks WHERE key = 'written'; COMMIT");
+wait_for_rows('db1', 1, 'a row that is to be copied is removed');
+foreach my $trigger ('ENABLE ALWAYS', 'DISABLE')
+{
+	$node->poll_query_until('postgres',
+		"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'dlock reaper'", 0)
+	  or die 'the reaper does not leave';
+	$node->safe_psql('db1', 'BEGIN; '
+		  . join('', map { "ALTER TABLE dlock.locks $trigger TRIGGER $_; " } qw(refuse_replicated_row count_restored_row))
+		  . 'INSERT INTO dlock.locks SELECT * FROM written; COMMIT');
+	wait_for_rows('db1', 1, "it is removed again, trigger: $trigger");
+}
+$node->safe_psql('db1', "ALTER TABLE dlock.locks ENABLE ALWAYS TRIGGER $_") foreach qw(refuse_replicated_row count_restored_row);
+
+#
 # Off, and on again without a restart
 #
 

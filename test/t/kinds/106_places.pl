@@ -14,7 +14,7 @@ use Test::More;
 use DlockTest;
 use DlockWait;
 
-my $node = new_node('places');
+my $node = new_node('places', conf => "max_prepared_transactions = 1\n");
 my ($one, $two) = map { client($node, $_) } qw(one two);
 
 #
@@ -242,6 +242,23 @@ is($one->ask_it("SELECT dlock_acquire('marked')"), '', 'so does one that was han
 is($two->ask_it("SELECT dlock_refresh('marked', $place) IS NOT NULL"), 't', 'it is refreshed');
 $two->ask_it("SELECT dlock_release('marked', $place)");
 is(is_marked(), '', 'until it is released');
+
+#
+# A place that a prepared transaction has written by SQL counts after a restart, too: what was
+# marked for it is gone with the run that marked it.
+#
+
+$one->ask_it("SELECT dlock_acquire('prepared', '1h', 'a', shared => true)");
+$one->ask_it("CREATE TABLE kept AS SELECT * FROM dlock.locks WHERE key = 'prepared'");
+$one->ask_it("SELECT dlock_release('prepared', owner => 'a')");
+$one->ask_it("BEGIN; INSERT INTO dlock.locks SELECT * FROM kept; PREPARE TRANSACTION 'place'");
+$_->leave foreach $one, $two, $blocker;
+$node->restart;
+($one, $two, $blocker) = map { client($node, $_) } qw(one two blocker);
+$one->ask_it("SELECT dlock_release('marked', dlock_acquire('marked', '1h'))");
+wait_until('it is known again which keys have places', sub { return !is_marked() });
+$one->ask_it("COMMIT PREPARED 'place'");
+is($one->ask_it("SELECT dlock_acquire('prepared', '1h')"), '', 'a place that was prepared before a restart keeps a writer out');
 
 #
 # After a start it is not known which keys have places.  Without a reaper it never is.

@@ -203,6 +203,15 @@ is($app->ask_it("SELECT dlock_acquire('p:c', '1h')"), 'ERROR 42501', 'one that c
 $app->ask_it('ROLLBACK');
 without_locks();
 
+# Places that a transaction has released come back if it is rolled back.
+policy("'r:', 'app', max_locks => 3");
+is($app->ask_it("SELECT count(dlock_acquire('r:s', '1h', slots => 9, owner => 'o' || g)) FROM generate_series(1, 3) AS g"), 3, 'three places');
+$app->ask_it("BEGIN; SELECT dlock_release('r:s', owner => 'o' || g) FROM generate_series(1, 3) AS g");
+isnt($app->ask_it("SELECT dlock_acquire('r:x', '1h')"), 'ERROR 42501', 'a grant beside releases that are open');
+$app->ask_it('ROLLBACK');
+is($app->ask_it("SELECT dlock_acquire('r:s', '1h', slots => 9, owner => 'o5')"), 'ERROR 42501', 'leaves no room when they are rolled back');
+without_locks();
+
 # A waiter is judged at its grant.
 $version = $other->ask_it("SELECT dlock_acquire('w:1', '1h')");
 $app->start("SELECT dlock_acquire('w:1', '1h', wait => NULL)");
