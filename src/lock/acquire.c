@@ -123,6 +123,17 @@ waits_for_itself(const DlockWaitReport *report)
 	return false;
 }
 
+static void
+raise_second_upgrade(const DlockRequest *request)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+			 errmsg("deadlock detected"),
+			 errdetail("Another holder of a place of lock \"%s\" already waits to have it for itself. Each of the two would wait for the other's place.",
+					   pnstrdup(request->key.data, request->key.len)),
+			 errhint("Release the place and acquire the lock again.")));
+}
+
 /* Try again and again until it is granted, refused, or the time is up. */
 static void
 wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
@@ -168,6 +179,8 @@ wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 			else if (dlock_wait_report_is_settled(&found))
 				dlock_backend_wait_step_back();
 		}
+		else if (result->upgrades && !dlock_backend_wait_upgrade())
+			raise_second_upgrade(request);
 		dlock_wait_report_make(request, turn, &found, result, looked_at, now, &report);
 		dlock_backend_wait_publish(&report);
 		context.is_own = waits_for_itself(&report);
@@ -184,17 +197,6 @@ wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 	error_context_stack = callback.previous;
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(each_look);
-}
-
-static void
-raise_second_upgrade(const DlockRequest *request)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
-			 errmsg("deadlock detected"),
-			 errdetail("Another holder of a place of lock \"%s\" already waits to have it for itself. Each of the two would wait for the other's place.",
-					   pnstrdup(request->key.data, request->key.len)),
-			 errhint("Release the place and acquire the lock again.")));
 }
 
 static void
@@ -314,7 +316,7 @@ sort_requests(const DlockRequest *requests, int n)
 
 /* Let a TTL count from the given lease time. */
 static void
-stamp(const DlockRequest *granted, int64 version, int64 from)
+stamp(const DlockRequest *granted, const DlockResult *grant, int64 from)
 {
 	DlockRequest request = {.op = DLOCK_REFRESH};
 	DlockResult result;
@@ -322,13 +324,14 @@ stamp(const DlockRequest *granted, int64 version, int64 from)
 	request.key = granted->key;
 	request.terms.role = granted->terms.role;
 	request.by_version = true;
-	request.version = version;
+	request.version = grant->version;
+	request.renewed = grant->renewed;
 	request.terms.ttl = granted->terms.ttl;
 	request.stamp = from;
 	dlock_lock_execute(&request, &result);
 	if (result.answer != DLOCK_IS_HELD)
 		elog(ERROR, "version %lld has been lost while others were acquired",
-			 (long long) version);
+			 (long long) grant->version);
 }
 
 /*
@@ -360,7 +363,7 @@ acquire_sorted(const DlockRequest **sorted, const DlockRequest *requests, int n,
 	}
 	if (latest - earliest > EXACT_US)
 		for (int i = 0; i < n; i++)
-			stamp(sorted[i], results[sorted[i] - requests].version,
+			stamp(sorted[i], &results[sorted[i] - requests],
 				  latest - sorted[i]->terms.ttl);
 	return -1;
 }

@@ -639,8 +639,8 @@ dlock_grant_renew(DlockTry *try, DlockRow *row, int64 slot, int64 now, int chang
 		renewal.ttl = Min(ttl, request->max_hold);
 	if (request->new_at_least)
 		renewal.busy_until = now + request->terms.at_least;
-	renewal.begins = request->stamp != 0;
-	renewal.from = renewal.begins ? request->stamp : now;
+	renewal.begins = request->stamp != 0 && !request->renewed;
+	renewal.from = request->stamp != 0 ? request->stamp : now;
 	renewal.expires_at = end_of(request, renewal.begins ? renewal.from :
 								dlock_row_acquired_at(row->tuple), renewal.from, renewal.ttl);
 	dlock_write_renewal(&try->store, &try->request->key, row, &renewal);

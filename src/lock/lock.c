@@ -496,6 +496,7 @@ set_max_hold(DlockTry *try)
 	if ((request->op == DLOCK_ACQUIRE && !request->terms.spent) ||
 		request->op == DLOCK_REFRESH || request->op == DLOCK_HANDOVER)
 		max_hold = dlock_policy_max_hold(&request->key, request->terms.role);
+	try->result->max_hold = max_hold;
 	if (max_hold == 0)
 		return;
 	try->limited = *request;

@@ -142,6 +142,23 @@ dlock_backend_wait_upgrades(void)
 	return me->entry.upgrades;
 }
 
+/*
+ * Our owner has got a place while we waited, so we come first from now on.  False: another
+ * request does already, and the two would wait for each other.
+ */
+bool
+dlock_backend_wait_upgrade(void)
+{
+	bool		is_first;
+
+	dlock_queue_lock(me->entry.hash, LW_EXCLUSIVE);
+	is_first = !dlock_queue_upgrades(&me->entry);
+	if (is_first)
+		dlock_queue_set_upgrades(&me->entry, true);
+	dlock_queue_unlock(me->entry.hash);
+	return is_first;
+}
+
 /* We have lost that place.  From now on we wait like all others. */
 void
 dlock_backend_wait_step_back(void)

@@ -17,6 +17,7 @@ extern bool dlock_backend_wait_enter(const DlockKey *key, const DlockEntrant *en
 extern void dlock_backend_wait_leave(bool wake_next);
 extern bool dlock_backend_wait_rearm(void);
 extern bool dlock_backend_wait_upgrades(void);
+extern bool dlock_backend_wait_upgrade(void);
 extern void dlock_backend_wait_step_back(void);
 extern void dlock_backend_wait_publish(const DlockWaitReport *report);
 extern int64 dlock_backend_wait_blocked_since(void);

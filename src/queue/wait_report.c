@@ -277,12 +277,15 @@ dlock_wait_report_make(const DlockRequest *request, DlockTurn *turn,
 					   const DlockRows *found, const DlockResult *result,
 					   int64 looked_at, int64 now, DlockWaitReport *report)
 {
+	DlockRequest limited = *request;
+
+	limited.max_hold = result->max_hold;
 	if (result->answer == DLOCK_IS_ASKED)
 		ask(request, &turn->asking, found, now);
 	else if (!still_asking(request, turn, found))
 		memset(&turn->asking, 0, sizeof(turn->asking));
 
-	report->wake_at = look_again_at(request, turn, found, result, looked_at, now);
+	report->wake_at = look_again_at(&limited, turn, found, result, looked_at, now);
 	report->asking = turn->asking;
-	find_blockers(request, found, looked_at, report);
+	find_blockers(&limited, found, looked_at, report);
 }

@@ -331,7 +331,8 @@ add_version(DlockRows *found, int first, HeapTuple tuple, const SnapshotData *di
 		set_pending(found, i, slot, pending);
 	else
 		set_row(found, i, tuple, pending,
-				search->owners_of == DLOCK_ALL_SLOTS || search->owners_of == slot,
+				search->owners_of == DLOCK_ALL_SLOTS || search->owners_of == slot ||
+				(slot == DLOCK_HEAD && search->owners_of != DLOCK_NO_SLOT),
 				search->how);
 }
 

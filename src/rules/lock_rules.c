@@ -120,7 +120,8 @@ dlock_rules_yield_by(const DlockState *row, const DlockAsking *asking, int64 unt
 static bool
 is_held_out(const DlockState *row, const DlockRequest *request, int64 now)
 {
-	return request->max_hold != 0 && now >= row->acquired + request->max_hold;
+	return request->max_hold != 0 && request->stamp == 0 &&
+		now >= row->acquired + request->max_hold;
 }
 
 /*
@@ -213,7 +214,8 @@ obstacle_of(const DlockState *row, int64 now)
 
 /*
  * Does this row keep the request from being granted?  For one of several places
- * it may be one of those that do.
+ * it may be one of those that do.  A grant of its own does, unless nothing keeps the
+ * request from getting it again.
  */
 bool
 dlock_rules_blocks(const DlockState *row, const DlockRequest *request, int64 now)
@@ -221,7 +223,10 @@ dlock_rules_blocks(const DlockState *row, const DlockRequest *request, int64 now
 	if (row->slot != DLOCK_HEAD && request->terms.capacity == DLOCK_SHARED &&
 		!is_its_place(row, request))
 		return false;
-	return obstacle_of(row, now) >= DLOCK_HOLDS && !is_to_get(row, request);
+	if (is_to_get(row, request) && !row->unsettled &&
+		dlock_rules_is_held(row, now) && !is_held_out(row, request, now))
+		return false;
+	return obstacle_of(row, now) >= DLOCK_HOLDS;
 }
 
 /*

@@ -119,6 +119,7 @@ typedef struct DlockRequest
 	 * counts from this lease time; 0: from now, and any grant
 	 */
 	int64		stamp;
+	bool		renewed;		/* ... and which was there before that */
 } DlockRequest;
 
 /* How a row stands in the way of an acquire. */
@@ -244,6 +245,7 @@ typedef struct DlockResult
 	int64		expires;		/* its expiry, lease time */
 	bool		upgrades;		/* busy: the request has a place already */
 	bool		renewed;		/* granted, and it was ours before */
+	int64		max_hold;		/* of the request, by the policies */
 	int64		free_at;		/* a permit, busy: when one is to be had, if
 								 * that is known; lease time */
 } DlockResult;

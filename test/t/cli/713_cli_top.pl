@@ -174,6 +174,7 @@ my $holder = session($node);
 ask($holder, 'BEGIN');
 ask($holder, "SELECT dlock_acquire('pending') IS NOT NULL");
 my $holder_pid = ask($holder, 'SELECT pg_backend_pid()');
+shows($t, qr/^ 1-\d+ of 43 /, 'two more');
 type($t, "\r");
 shows($t, qr/^ open: _   Enter open   Esc back   how the key begins; nothing: the first one *$/, 'Enter: which lock');
 type($t, "opene\r");

@@ -64,6 +64,21 @@ $holder->ask_it(q{SELECT dlock_release('all 2', owner => 'other')});
 like($now->answer, qr/^\{\d+,\d+\}$/, 'several keys');
 is($holder->ask_it(q{SELECT max(ends_at) - min(ends_at) < '1s', bool_and(expires_at = ends_at) FROM dlock_list('all*')}), 't|t', 'all TTLs are whole');
 
+# Some that it has already, and others: what it has is not younger for that.
+my $since = q{SELECT acquired_at, ends_at FROM dlock_get('again 1')};
+$now->ask_it("SELECT dlock_acquire_all(ARRAY['again 1', 'again 2'], '1h', owner => 'o')");
+my $first = $now->ask_it($since);
+like($now->ask_it("SELECT dlock_acquire_all(ARRAY['again 1', 'again 3'], '1h', owner => 'o')"), qr/^\{\d+,\d+\}$/, 'one of two is there already');
+is($now->ask_it($since), $first, 'and ends when it would have ended');
+
+# Keys whose first one has waited for the last one for longer than it may be held
+$now->ask_it("SELECT dlock_policy('slow', NULL, max_hold => '1ms')");
+$holder->ask_it("SELECT dlock_policy_drop('slow', NULL), dlock_acquire('slow 2', '1h', 'other'), dlock_policy('slow', NULL, max_hold => '1ms')");
+$now->start("SELECT dlock_acquire_all(ARRAY['slow 1', 'slow 2'], '1ms', wait => '1h')");
+until_waiting($node, $now, 'slow 2');
+$holder->ask_it(q{SELECT dlock_release('slow 2', owner => 'other')});
+like($now->answer, qr/^\{\d+,\d+\}$/, 'their time begins with the last one');
+
 # A restart: it counts from then.
 $version = $now->ask_it("SELECT dlock_acquire('restart', '1h')");
 my $before = $now->ask_it("SELECT ends_at FROM dlock_get('restart')");
