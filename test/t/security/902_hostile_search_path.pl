@@ -109,7 +109,7 @@ sub commands
 	return unless $version =~ /^\d+$/ && $run->(0, 'exec', 'b', '--', 'echo', 'runs') eq 'runs';
 
 	# a command that is renewed, and one that is asked to yield
-	my $renewed = $in_background->('exec', 'long', '--ttl=10min', '--', 'sleep', '600');
+	my $renewed = $in_background->('exec', 'long', '--ttl=20s', '--', 'sleep', '600');
 	my $yields = $in_background->('exec', 'yields', '--ttl=10min', '--cleanup=1min', '--', 'sleep', '600');
 	$becomes->("SELECT count(*) = 2 FROM $locks WHERE key <> 'a'");
 	my $higher = $in_background->('acquire', 'yields', '--priority=5', '--wait=10min', '--ttl=1h');
