@@ -108,7 +108,10 @@ collect(const DlockTable *store, HeapTuple tuple, DlockSeen seen, void *arg)
 	if (is_due || slot != DLOCK_HEAD)
 		dlock_row_key(tuple, &key);
 
-	/* a pending one, too: who has prepared it may have marked it in another run */
+	/*
+	 * a pending one, too: who has prepared it may have marked it in another
+	 * run
+	 */
 	if (slot != DLOCK_HEAD && dlock_places_being_read(batch->db))
 		dlock_places_mark(&key);
 	if (is_due)
