@@ -56,13 +56,13 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock_waiters'), 0, 'nobod
 $node->safe_psql('postgres', "SELECT dlock_acquire('held', '10min', 'somebody')");
 {
 	my $env = { env => { PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'postgres', PGUSER => 'app' } };
-	my $run = start_dlock('exec', 'held', '--wait=forever', '--', 'true', $env);
+	my $run = start_dlock('exec', 'held', '--wait=forever', '--quiet', '--', 'true', $env);
 
 	$node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM dlock_waiters WHERE ticket IS NOT NULL') or die 'it does not wait';
 	kill 'TERM', $run->{pid};
 	my ($code, $out, $err) = end_dlock($run);
 	is($code, 143, 'ended by the signal');
-	is($err, '', 'without a word, where nobody reads it');
+	is($err, '', 'without a word, if it is to be quiet');
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock_waiters'), 0, 'and not in the queue any more');
 }
 
