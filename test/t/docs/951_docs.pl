@@ -1,9 +1,9 @@
 # The examples of the documentation are run, and do what is said there.
 #
-# Every block of README.md and docs/*.md that is marked "sql" or "console" is
-# run, in order, each file in a database of its own (so the first version in
-# it is 1), all sessions as superuser.  The extension is there unless the file
-# creates it.  A line "<!-- new database -->", which the reader does not see,
+# Every block of README.md, docs/*.md and docs/dev/*.md that is marked "sql" or
+# "console" is run, in order, each file in a database of its own (so the first
+# version in it is 1), all sessions as superuser.  The extension is there unless the
+# file creates it.  A line "<!-- new database -->", which the reader does not see,
 # continues in a new database.  A statement ends with a semicolon at the end of
 # a line, and must not fail unless the block says so.
 #
@@ -47,7 +47,7 @@ use DlockDocs;
 
 my $root = "$FindBin::RealBin/../../..";
 my @files =
-  map { s/^\Q$root\E\///r } ("$root/README.md", sort glob "$root/docs/*.md");
+  map { s/^\Q$root\E\///r } ("$root/README.md", sort map { glob "$root/$_" } qw(docs/*.md docs/dev/*.md));
 
 my $node = PostgreSQL::Test::Cluster->new('docs');
 $node->init;
@@ -424,7 +424,7 @@ sub paste_quick_start
 sub check_links
 {
 	my @pages = map { s/^\Q$root\E\///r }
-	  grep { -f } map { glob "$root/$_" } qw(*.md docs/*.md */README.md);
+	  grep { -f } map { glob "$root/$_" } qw(*.md docs/*.md docs/dev/*.md */README.md);
 
 	foreach my $page (@pages)
 	{

@@ -304,10 +304,10 @@ is(well_formed('<a><b/></a>'), 'well-formed', 'the check itself: good');
 isnt(well_formed($_), 'well-formed', "the check itself: $_") foreach '<a><b></a>', '<a>&</a>', '<a b=c/>', '<a>';
 
 mkdir "$dir/docs";
-copy("$root/docs/benchmarks.md", "$dir/docs") or die $!;
+copy("$root/docs/dev/benchmarks.md", "$dir/docs") or die $!;
 ($code, undef, $err) =
   command_output($^X, "$root/bench/report.pl", "--docs=$dir/docs", $figures);
-is($code, 0, 'docs/benchmarks.md has a place for every table') or diag $err;
+is($code, 0, 'docs/dev/benchmarks.md has a place for every table') or diag $err;
 my $docs = slurp_file("$dir/docs/benchmarks.md");
 like($docs, qr/<!-- bench:durable -->\n\| cycles\/s .*\n.*\n\| \*\*dlock\*\* \| 1,200 \|/, 'a table in its place');
 like($docs, qr/a\s<fast>\s&\s"good"\sone/, 'and what was measured where');
