@@ -110,7 +110,7 @@ sub commands
 
 	# a command that is renewed, and one that is asked to yield
 	my $renewed = $in_background->('exec', 'long', '--ttl=20s', '--', 'sleep', '600');
-	my $yields = $in_background->('exec', 'yields', '--ttl=10min', '--cleanup=1min', '--', 'sleep', '600');
+	my $yields = $in_background->('exec', 'yields', '--ttl=20s', '--cleanup=1min', '--', 'sleep', '600');
 	$becomes->("SELECT count(*) = 2 FROM $locks WHERE key <> 'a'");
 	my $higher = $in_background->('acquire', 'yields', '--priority=5', '--wait=10min', '--ttl=1h');
 
