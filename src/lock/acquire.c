@@ -30,7 +30,6 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "tcop/pquery.h"
 #include "utils/memutils.h"

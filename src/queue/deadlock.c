@@ -56,7 +56,6 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"

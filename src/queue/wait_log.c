@@ -15,9 +15,7 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
-#include "utils/timestamp.h"
 
-#include "clock.h"
 #include "fence/statement_role.h"
 #include "queue/queue.h"
 #include "queue/wait_log.h"

@@ -149,8 +149,8 @@ nothing(DlockAnswer answer, int row)
  * The end of a grant.  The row of a head stays, so that the next grant updates
  * it in place; that of a place goes, unless it has to cool.
  */
-DlockVerdict
-dlock_rules_end(const DlockState *row, int i, bool is_lost, int64 now)
+static DlockVerdict
+end_grant(const DlockState *row, int i, bool is_lost, int64 now)
 {
 	int64		until = row->acquired + row->terms.at_least;
 	DlockVerdict v;
@@ -554,7 +554,7 @@ force(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
 		if (rows[i].version != request->version)
 			continue;
 		if (phase == DLOCK_PHASE_LIVE || phase == DLOCK_PHASE_LAPSED)
-			return dlock_rules_end(&rows[i], i, true, now);
+			return end_grant(&rows[i], i, true, now);
 		if (phase == DLOCK_PHASE_COOLING)
 			return verdict(DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, i);
 	}
@@ -616,7 +616,7 @@ by_holder(const DlockState *rows, int nrows, int i, const DlockRequest *request,
 				hand_over(rows, nrows, i, request, now) :
 				verdict(DLOCK_DO_RENEW, DLOCK_IS_HELD, i);
 		case DLOCK_RELEASE:
-			return dlock_rules_end(row, i, request->is_lost, now);
+			return end_grant(row, i, request->is_lost, now);
 		case DLOCK_FENCE:
 			return verdict(DLOCK_DO_PIN, DLOCK_IS_HELD, i);
 		default:
