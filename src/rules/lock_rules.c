@@ -78,6 +78,7 @@ phase_of(const DlockState *row, int64 now)
 	return row->held ? DLOCK_PHASE_EXPIRED : DLOCK_PHASE_FREE;
 }
 
+/* The same for other files. */
 DlockPhase
 dlock_rules_phase(const DlockState *row, int64 now)
 {
@@ -128,6 +129,7 @@ is_held_out(const DlockState *row, const DlockRequest *request, int64 now)
  * Verdicts
  */
 
+/* A verdict about row "row", or about none (DLOCK_NO_ROW). */
 static DlockVerdict
 verdict(DlockAction action, DlockAnswer answer, int row)
 {
@@ -139,6 +141,7 @@ verdict(DlockAction action, DlockAnswer answer, int row)
 	return v;
 }
 
+/* There is nothing to write: this is the answer. */
 static DlockVerdict
 nothing(DlockAnswer answer, int row)
 {
