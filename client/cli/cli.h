@@ -136,7 +136,6 @@ extern int	report_status(dlock_status status, const dlock_error *err,
 						  const char *key);
 extern int	give_up(dlock_handle *handle, dlock_status status,
 					const dlock_error *err, const char *key);
-extern const char *default_owner(void);
 extern void fill_lock_options(const Options *options, dlock_options *out);
 
 /* the commands */

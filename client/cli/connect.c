@@ -245,7 +245,7 @@ give_up(dlock_handle *handle, dlock_status status, const dlock_error *err,
  * An owner that is unique, and tells a person where it comes from.  Valid until
  * the next call.
  */
-const char *
+static const char *
 default_owner(void)
 {
 	char		host[256] = "";

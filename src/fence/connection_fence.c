@@ -45,7 +45,6 @@
 #include "replication/logicalworker.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
-#include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
 #include "errors.h"

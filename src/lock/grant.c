@@ -96,6 +96,7 @@ granted(DlockTry *try, const DlockGrant *grant)
  * The other rows that end when this is granted
  */
 
+/* Lock a row that will end.  From then on this try has written (README, 13). */
 static DlockLocked
 lock_row(DlockTry *try, int i)
 {
@@ -462,6 +463,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 	return true;
 }
 
+/* The new row of a place, or the one that is there.  False: look again. */
 static bool
 put_in_place(DlockTry *try, int taken, DlockGrant *grant)
 {

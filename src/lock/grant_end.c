@@ -70,6 +70,7 @@ typedef struct Ended
 static MemoryContext deferred_context = NULL;
 static slist_head deferred = SLIST_STATIC_INIT(deferred);
 
+/* Does dlock.log_ends ask for an end like this? */
 static bool
 is_logged(How how)
 {
@@ -142,6 +143,7 @@ log_time(int64 lease_time)
 					(int) (at - time_t_to_timestamptz(seconds)) / 1000, zone);
 }
 
+/* The end of the message. */
 static char *
 how_ended(const Ended *end)
 {
@@ -170,6 +172,7 @@ how_ended(const Ended *end)
 	return "?";
 }
 
+/* Write the line.  If that was deferred, the names of the roles are looked up now. */
 static void
 log_end(Ended *end)
 {
@@ -221,6 +224,7 @@ end_log(const void *what, bool committed)
 	MemoryContextSwitchTo(caller);
 }
 
+/* At the end of the transaction: a holder that was asked has yielded. */
 static void
 end_yield(const void *what, bool committed)
 {

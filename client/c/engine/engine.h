@@ -464,7 +464,6 @@ extern void dlock_wakeup_init(DlockWakeup *wakeup);
 extern bool dlock_wakeup_make(DlockWakeup *wakeup);
 extern void dlock_wakeup_ring(const DlockWakeup *wakeup);
 extern void dlock_wakeup_clear(const DlockWakeup *wakeup);
-extern void dlock_wakeup_free(DlockWakeup *wakeup);
 
 /* links.c */
 extern void dlock_links_settle(dlock_handle *handle, int64_t now);

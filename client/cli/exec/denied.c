@@ -80,7 +80,7 @@ text_holder(Text *line, dlock_handle *handle, const char *key, bool name_it,
  * Report who holds them, unless the server takes too long to tell.  Returns whether that
  * owner (NULL: none) is one of the holders.
  */
-bool
+static bool
 report_holders(dlock_handle *handle, dlock_status status, const char *const *keys,
 			   int count, const char *owner)
 {

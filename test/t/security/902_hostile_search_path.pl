@@ -108,9 +108,9 @@ sub commands
 	my $version = $run->(0, 'acquire', 'a', '--ttl=1h', '--cleanup=1h', '--owner=me', '--value=text');
 	return unless $version =~ /^\d+$/ && $run->(0, 'exec', 'b', '--', 'echo', 'runs') eq 'runs';
 
-	# a command that is renewed, and one that is asked to yield
+	# a command that is renewed, and one that is asked to yield; behind a pooler it learns of that at its renewal
 	my $renewed = $in_background->('exec', 'long', '--ttl=20s', '--', 'sleep', '600');
-	my $yields = $in_background->('exec', 'yields', '--ttl=20s', '--cleanup=1min', '--', 'sleep', '600');
+	my $yields = $in_background->('exec', 'yields', '--ttl=1min', '--cleanup=10min', '--', 'sleep', '600');
 	$becomes->("SELECT count(*) = 2 FROM $locks WHERE key <> 'a'");
 	my $higher = $in_background->('acquire', 'yields', '--priority=5', '--wait=10min', '--ttl=1h');
 
