@@ -186,7 +186,7 @@ dlock_guc_init(void)
 							 "\"lost\" logs grants that expired, were preempted or were "
 							 "forcibly released; \"all\" also logs those that were released.",
 							 &dlock_log_ends,
-							 DLOCK_LOG_NO_ENDS, log_ends_options,
+							 DLOCK_LOG_LOST, log_ends_options,
 							 PGC_SUSET, 0,
 							 NULL, NULL, NULL);
 
