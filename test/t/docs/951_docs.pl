@@ -491,7 +491,7 @@ sub arguments_of
 {
 	my ($text, $name) = @_;
 	my $table = section($text, 'Arguments of an acquire');
-	my @heading = split /\s*\|\s*/, ($table =~ /^(\| argument .*)\|$/m)[0];
+	my @heading = split /\s*\|\s*/, ($table =~ /^(\| argument .*\|)$/m)[0];
 	my ($column) = grep { $heading[$_] eq "`$name`" } 0 .. $#heading;
 	my @arguments = map { [ map { s/`//gr } $_->[0], $_->[ $column - 1 ] ] } rows($table);
 
