@@ -526,8 +526,8 @@ typedef struct dlock_info
 	int			shared;
 	int32_t		using_pid;		/* of an open transaction that uses it, or 0 */
 	int			hidden;			/* 1: we may not see owner, value and origin */
-	char	   *origin;			/* of a grant without an owner, the session that
-								 * acquired it; NULL: not known */
+	char	   *origin;			/* of a grant without an owner, the session
+								 * that acquired it; NULL: not known */
 } dlock_info;
 
 /* A row of the view dlock_waiters. */
