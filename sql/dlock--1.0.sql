@@ -94,7 +94,7 @@ AS 'MODULE_PATHNAME', 'dlock_refuse_replication'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION dlock.refuse_replication() FROM PUBLIC;
 COMMENT ON FUNCTION dlock.refuse_replication IS
-	'keeps logical replication from writing to dlock.locks';
+	'keeps logical replication and SQL from writing to dlock.locks';
 CREATE TRIGGER refuse_replicated_row
 	BEFORE INSERT OR UPDATE OR DELETE ON dlock.locks
 	FOR EACH ROW EXECUTE FUNCTION dlock.refuse_replication();

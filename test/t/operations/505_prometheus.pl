@@ -41,6 +41,10 @@ my %runbooks = map { /^(\w+).*?runbook_url: "https:\S+\/docs\/oncall\.md#(\S+)"$
 is(join(' ', grep { !$sections{ $runbooks{$_} // 'none' } } $rules =~ /- alert: (\w+)/g), '', 'every rule has a runbook');
 is(join(' ', grep { $oncall !~ /`$_`/ } $rules =~ /- alert: (\w+)/g), '', 'and docs/oncall.md names it');
 
+# a package has them
+is( join(' ', slurp_file("$docs/../debian/dlock.install") =~ /^docs\/monitoring\/(\S+) usr\/share\/dlock\/monitoring$/mg),
+	join(' ', sort grep { $_ ne 'alerts_test.yaml' } map { s/.*\///r } glob "$docs/monitoring/*"), 'package dlock has the files');
+
 my $node = new_node('prometheus', bare => 1);
 $node->safe_psql('postgres',
 	'CREATE SCHEMA locks; CREATE EXTENSION dlock SCHEMA locks;'
