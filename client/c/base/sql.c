@@ -378,7 +378,7 @@ EPOCH_MS("l.acquired_at") ", " EPOCH_MS("l.refreshed_at") ", " EPOCH_MS("l.expir
 EPOCH_MS("l.remaining") ", " EPOCH_MS("l.ttl") ", l.pid, l.requestor_priority IS NOT NULL, " \
 "l.requestor_owner, l.requestor_priority, " \
 EPOCH_MS("l.requestor_since") ", " EPOCH_MS("l.requestor_deadline") ", " \
-"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 "), l.slots, l.using_pid, " MAY_NOT_SEE("l.role")
+"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 "), l.slots, l.using_pid, " MAY_NOT_SEE("l.role") ", l.origin"
 
 /* key; its grants, the oldest first, and then what is pending */
 const char	dlock_sql_info[] = "SELECT " INFO_COLUMNS
@@ -439,6 +439,7 @@ const char	dlock_sql_stats[] =
 "('preempted'" TEXT ", s.preempted, false), "
 "('forced'" TEXT ", s.forced, false), "
 "('fence_rejected'" TEXT ", s.fence_rejected, false), "
+"('tickets_refused'" TEXT ", s.tickets_refused, false), "
 "('waiting'" TEXT ", s.waiting, false), "
 "('stats_reset'" TEXT ", " EPOCH_MS("s.stats_reset") ", true)) v(name, value, is_time)";
 
@@ -446,6 +447,6 @@ const char	dlock_sql_stats[] =
 const char	dlock_sql_wait_times[] =
 "SELECT " EPOCH_MS("t.upper") ", t.count FROM @.dlock_wait_times t";
 
-/* key, busy, waits, how long in milliseconds */
+/* key, busy, waits, how long in milliseconds, lost */
 const char	dlock_sql_contended[] =
-"SELECT c.key, c.busy, c.waits, " EPOCH_MS("c.wait_time") " FROM @.dlock_contended c";
+"SELECT c.key, c.busy, c.waits, " EPOCH_MS("c.wait_time") ", c.lost FROM @.dlock_contended c";

@@ -97,6 +97,7 @@ struct dlock_lock
 	bool		heard;			/* an event, not asked about yet */
 	bool		asking;			/* about it, in the statement that was sent */
 	bool		forced;			/* an event said so, which may be false */
+	char		forced_by[352]; /* and by whom and why, or "" */
 
 	/* events to be told; see callbacks.c */
 	bool		tell_preempted;
@@ -557,6 +558,7 @@ typedef struct DlockEvent
 	size_t		key_len;
 	bool		forced;
 	bool		missed;
+	char		by[64];			/* a role, truncated */
 	char		code[6];		/* SQLSTATE of the error that ended its wait,
 								 * or "" */
 	char		reason[256];	/* its message, truncated */

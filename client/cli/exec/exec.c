@@ -108,13 +108,15 @@ look_at_locks(Run *run)
 	{
 		dlock_reason reason = dlock_lost_reason(lost);
 
-		error("lock \"%s\" is lost: %s", dlock_key(lost),
+		const char *detail = dlock_lost_detail(lost);
+
+		error("lock \"%s\" is lost: %s%s%s", dlock_key(lost),
 			  reason == DLOCK_REASON_DEADLINE ?
 			  "it could not be renewed in time" :
 			  reason == DLOCK_REASON_PREEMPTED ?
 			  "a higher priority has taken it" :
 			  reason == DLOCK_REASON_FORCED ? "it was taken away" :
-			  "it has expired or was released");
+			  "it has expired or was released", detail[0] != '\0' ? " " : "", detail);
 		ask_to_end(run, END_LOST, SIGTERM,
 				   dlock_min(now + run->grace, run->deadline));
 	}
