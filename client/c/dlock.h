@@ -325,9 +325,9 @@ typedef struct dlock_options
 	int			reentrant;
 
 	/*
-	 * 0, the default: without limit.  Otherwise it is ours no longer than this
-	 * after the grant, however often it is renewed.  Renewals stop nine tenths
-	 * of the TTL before, and the program is told to release it
+	 * 0, the default: without limit.  Otherwise it is ours no longer than
+	 * this after the grant, however often it is renewed.  Renewals stop nine
+	 * tenths of the TTL before, and the program is told to release it
 	 * (DLOCK_EVENT_PREEMPTED).  Not less than the TTL.
 	 */
 	int64_t		max_hold_ms;
