@@ -217,7 +217,7 @@ is($a->ask('limit', 'rate', n => 0)->{status}, 'invalid', 'none at all is an err
 
 # A part of a millisecond is not "go ahead": who is told so has a permit.
 $node->safe_psql('postgres', 'SELECT dlock_stats_reset()');
-my $permits = grep { $a->ask('limit', 'fast', per => 2)->{status} eq 'ok' } 1 .. 500;
+my $permits = grep { $a->ask('limit', 'fast', per => 10)->{status} eq 'ok' } 1 .. 500;
 cmp_ok($permits, '>', 0, 'permits were given');
 until_sql($node, 'SELECT grants FROM dlock_stats', $permits, 'and no more was said');
 
