@@ -284,4 +284,5 @@ fill_lock_options(const Options *options, dlock_options *out)
 	out->at_least_ms = options->at_least;
 	out->delay_ms = options->delay;
 	out->lazy = options->lazy;
+	out->max_hold_ms = options->max_hold;
 }

@@ -104,6 +104,31 @@ fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 
 	grant->expires_at = now + request->terms.ttl;
 }
 
+/*
+ * An upgrade does not begin anew: its owner has kept others from the key since it took
+ * the place that ends.  So max_hold counts from then, and so does the time of those that
+ * have asked it to yield.  Only at_least counts from now.
+ */
+static void
+keep_since(const DlockTry *try, DlockVerdict verdict, DlockGrant *grant)
+{
+	const DlockRows *found = try->found;
+
+	for (int i = 0; i < found->n && verdict.upgrades; i++)
+	{
+		const DlockState *state = &found->states[i];
+
+		if (!state->ends || state->slot == DLOCK_HEAD ||
+			!dlock_terms_same_owner(&state->terms, &grant->terms))
+			continue;
+		if (grant->terms.at_least > 0)
+			grant->terms.at_least += grant->acquired_at - state->acquired;
+		grant->expires_at = end_of(try->request, state->acquired, grant->acquired_at,
+								   grant->terms.ttl);
+		grant->acquired_at = state->acquired;
+	}
+}
+
 /* The grant is written: the answer, the reaper's visit, the durability. */
 static void
 granted(DlockTry *try, const DlockGrant *grant)
@@ -307,8 +332,9 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	/* the head is ours: draw the version, and start the lease now */
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
+	keep_since(try, verdict, &grant);
 	dlock_write_end_insert(&insertion, &grant, &row);
-	end_rows(try, verdict, grant.acquired_at);
+	end_rows(try, verdict, grant.refreshed_at);
 	granted(try, &grant);
 	dlock_xact_count(DLOCK_STAT_GRANTS);
 	dlock_xact_end_change(change, false, true, grant.expires_at);
@@ -371,7 +397,8 @@ dlock_grant_head(DlockTry *try, DlockVerdict verdict)
 
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
-	end_rows(try, verdict, grant.acquired_at);
+	keep_since(try, verdict, &grant);
+	end_rows(try, verdict, grant.refreshed_at);
 	dlock_write_grant(&try->store, &try->request->key, DLOCK_HEAD, head, &grant);
 	granted(try, &grant);
 	dlock_xact_count(DLOCK_STAT_GRANTS);

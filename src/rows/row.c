@@ -684,6 +684,7 @@ dlock_row_stamp(HeapTuple tuple, int64 slot, const DlockGrant *grant)
 	FormDlock  *form = FORM(tuple);
 
 	form->slot = slot;
+	form->at_least = grant->terms.at_least;
 	form->version = grant->version;
 	form->acquired_at = grant->acquired_at;
 	form->refreshed_at = grant->refreshed_at;

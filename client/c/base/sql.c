@@ -104,6 +104,9 @@ const char	dlock_sql_schema[] =
 
 const char	dlock_sql_fence[] = "SELECT %s.dlock_fence(key => $1" TEXT ", version => $2" INT8 ")";
 
+/* the same for a whole connection: what dlock.fence is to be */
+const char	dlock_sql_fence_connection[] = "SELECT pg_catalog.set_config('dlock.fence', $1" TEXT ", false)";
+
 /* is the server there? */
 const char	dlock_sql_probe[] = "SELECT 1";
 
@@ -182,6 +185,21 @@ const char	dlock_sql_adopt[] =
 /* how long it lasts from now on, null if it was not refreshed, and its state */
 const char	dlock_sql_refresh[] =
 "SELECT " EPOCH_MS(REFRESH MINUS NOW) ", @.dlock_check(" NAMED ")";
+
+/*
+ * key, version, the next owner, TTL, lock_timeout.  The second column is the version that
+ * this owner has already: it may come from a call that got no answer.
+ */
+const char	dlock_sql_handover[] =
+"SELECT @.dlock_handover(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL "),"
+" (SELECT pg_catalog.max(l.version) FROM @.dlock_get(key => $1" TEXT ") l WHERE l.owner" EQUALS "$3" TEXT
+" AND l.role" TEXT EQUALS "pg_catalog.quote_ident(CURRENT_USER" TEXT ")"
+" AND l.version OPERATOR(pg_catalog.>) $2" INT8 " AND l.state OPERATOR(pg_catalog.<>) 'cooling'" TEXT ")";
+
+/* key, number, window, priority, wait; less than a millisecond is not "go ahead" */
+const char	dlock_sql_limit[] =
+"SELECT pg_catalog.ceil(EXTRACT(EPOCH FROM @.dlock_limit(key => $1" TEXT ", n => $2" INT4 ", per => $3" INTERVAL
+", priority => $4" INT4 ", wait => " WAITS("5") ")) OPERATOR(pg_catalog.*) 1000::pg_catalog.numeric)" INT8;
 
 /* key, reason, version, lock_timeout */
 const char	dlock_sql_force_release[] =
