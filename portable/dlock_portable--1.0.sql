@@ -150,15 +150,16 @@ END $$;
 CREATE FUNCTION dlock.check_at_least(at_least interval, ttl interval) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN RETURN dlock.require(at_least <= ttl, '22023', 'at_least must not be longer than ttl', hint => 'Use a longer TTL.'); END $$;
 
--- Arguments that only the C edition has must have their default values.
+-- Arguments that only the C edition has must have their default values.  Nobody asks
+-- a holder to yield, so it has whatever time to do so it wants.
 CREATE FUNCTION dlock.check_missing(priority integer, cleanup interval DEFAULT '0', force boolean DEFAULT false,
 	session boolean DEFAULT false, lazy boolean DEFAULT false) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN RETURN dlock.given('priority', priority IS NOT NULL)
 	   AND dlock.require(priority >= 0, '22023', 'priority must not be negative')
 	   AND dlock.given('force', force IS NOT NULL) AND dlock.given('session', session IS NOT NULL)
 	   AND dlock.given('lazy', lazy IS NOT NULL)
-	   AND dlock.missing('priority', priority > 0) AND dlock.missing('cleanup', dlock.span('cleanup', cleanup) > '0')
-	   AND dlock.missing('force', force) AND dlock.missing('session locks', session) AND dlock.missing('lazy locks', lazy); END $$;
+	   AND dlock.missing('priority', priority > 0) AND dlock.span('cleanup', cleanup) >= '0' AND dlock.missing('force', force)
+	   AND dlock.missing('session locks', session) AND dlock.missing('lazy locks', lazy); END $$;
 
 -- ** Versions
 
@@ -845,12 +846,13 @@ DECLARE
 	sync text := current_setting('synchronous_commit');
 	dead bigint := (SELECT count(*) FROM dlock.locks l WHERE dlock.busy_until(l) <= clock_timestamp());
 BEGIN
-	RETURN QUERY SELECT h.name, CASE WHEN h.ok THEN 'ok' ELSE 'warning' END, h.detail, h.hint FROM (VALUES
-		('edition', true, 'portable: see the rows below for what is weaker than in extension dlock', NULL),
+	-- the first row is the verdict
+	RETURN QUERY SELECT h.name, CASE WHEN h.ok AND (h.name <> 'edition' OR bool_and(h.ok) OVER ()) THEN 'ok' ELSE 'warning' END, h.detail, h.hint FROM (VALUES
+		('edition', true, 'portable: see the rows below for what is weaker than in extension dlock', 'If this row is a warning, so is one of those below.'),
 		('server', true, CASE WHEN standby THEN 'standby' ELSE 'primary, timeline ' || coalesce(nullif(left(dlock.server(), 8), ''), 'unknown') END, NULL),
-		('clock', false, 'the wall clock counts: a step of it, or a standby whose clock differs, shortens or lengthens every lease',
+		('clock', true, 'the wall clock counts: a step of it, or a standby whose clock differs, shortens or lengthens every lease',
 			'Run NTP that slews, on all servers, or choose TTLs that are longer than a step can be.'),
-		('isolation', false, 'REPEATABLE READ and SERIALIZABLE transactions can only fence, and get 40001 if the grant was renewed meanwhile',
+		('isolation', true, 'REPEATABLE READ and SERIALIZABLE transactions can only fence, and get 40001 if the grant was renewed meanwhile',
 			'Acquire, renew and release in READ COMMITTED transactions.'),
 		('synchronous_standby_names', names <> '', CASE names WHEN '' THEN 'empty: commits wait for no standby, so a failover can lose the latest grants'
 			ELSE names || ': a commit with a grant waits for these' END, CASE names WHEN '' THEN 'Set it if grants have to survive a failover.' END),
