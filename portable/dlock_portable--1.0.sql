@@ -120,10 +120,8 @@ BEGIN
 END $$;
 CREATE FUNCTION dlock.span(what text, given interval) RETURNS interval LANGUAGE plpgsql AS $$
 DECLARE span interval := CASE WHEN dlock.given(what, given IS NOT NULL) THEN dlock.exact(what, given) END;
-BEGIN
-	RETURN CASE WHEN dlock.require(span >= '0', '22023', what || ' must not be negative')
-		AND dlock.require(span <= '36500 days', '22023', what || ' is out of range', 'The limit is 36500 days.') THEN span END;
-END $$;
+BEGIN RETURN CASE WHEN dlock.require(span >= '0', '22023', what || ' must not be negative')
+		AND dlock.require(span <= '36500 days', '22023', what || ' is out of range', 'The limit is 36500 days.') THEN span END; END $$;
 
 -- Until when a request waits
 CREATE FUNCTION dlock.deadline(wait interval) RETURNS timestamptz LANGUAGE plpgsql AS $$
@@ -143,10 +141,8 @@ BEGIN RETURN dlock.require(span <= dlock.max_ttl(), '22023', what || ' exceeds "
 -- A TTL that was given, or NULL
 CREATE FUNCTION dlock.ttl(given interval) RETURNS interval LANGUAGE plpgsql AS $$
 DECLARE ttl interval := dlock.exact('ttl', given);
-BEGIN
-	RETURN CASE WHEN dlock.require(ttl > '0', '22023', 'ttl must be greater than zero')
-		AND dlock.below_max('ttl', ttl, 'Use a shorter TTL and renew it with dlock_refresh.') THEN ttl END;
-END $$;
+BEGIN RETURN CASE WHEN dlock.require(ttl > '0', '22023', 'ttl must be greater than zero')
+		AND dlock.below_max('ttl', ttl, 'Use a shorter TTL and renew it with dlock_refresh.') THEN ttl END; END $$;
 CREATE FUNCTION dlock.check_at_least(at_least interval, ttl interval) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN RETURN dlock.require(at_least <= ttl, '22023', 'at_least must not be longer than ttl', hint => 'Use a longer TTL.'); END $$;
 
@@ -283,9 +279,7 @@ END $$;
 
 -- A grant or a renewal that was answered must not be lost in a crash.
 CREATE FUNCTION dlock.make_durable() RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-	IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN PERFORM set_config('synchronous_commit', 'on', true); END IF;
-END $$;
+BEGIN IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN PERFORM set_config('synchronous_commit', 'on', true); END IF; END $$;
 
 -- The end of a grant.  The head stays, so that the next grant updates it.
 CREATE FUNCTION dlock.finish(r dlock.locks, until timestamptz) RETURNS void LANGUAGE plpgsql AS $$
@@ -447,10 +441,8 @@ CREATE FUNCTION dlock.lock_deadline() RETURNS timestamptz LANGUAGE sql AS $$
 	SELECT CASE s.setting WHEN '0' THEN 'infinity' ELSE clock_timestamp() + make_interval(secs => s.setting::integer / 1000.0) END
 	  FROM pg_settings s WHERE s.name = 'lock_timeout' $$;
 CREATE FUNCTION dlock.set_lock_timeout(until timestamptz) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-	PERFORM set_config('lock_timeout', CASE WHEN until = 'infinity' THEN '0' ELSE
-		greatest(1, least(2147483647, ceil(1000 * extract(epoch FROM until - clock_timestamp()))))::bigint::text END, true);
-END $$;
+BEGIN PERFORM set_config('lock_timeout', CASE WHEN until = 'infinity' THEN '0' ELSE
+		greatest(1, least(2147483647, ceil(1000 * extract(epoch FROM until - clock_timestamp()))))::bigint::text END, true); END $$;
 
 -- Sleep until something can have changed.  LKBSY: the time is up.
 CREATE FUNCTION dlock.pause(INOUT span interval, until timestamptz, deadline timestamptz) LANGUAGE plpgsql AS $$
@@ -566,14 +558,12 @@ BEGIN
 END $$;
 CREATE FUNCTION dlock.fence(k text, v bigint, exclusive_only boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE f record := dlock.find_locked(k, v, NULL, 'fence');
-BEGIN
-	PERFORM dlock.require(f.answer = 'held' AND NOT (exclusive_only AND (f.r).slot <> 0), 'LK001',
+BEGIN PERFORM dlock.require(f.answer = 'held' AND NOT (exclusive_only AND (f.r).slot <> 0), 'LK001',
 		format('lock "%s" is not held with version %s', k, v),
 		CASE f.answer WHEN 'not_held' THEN 'It has expired, was released, or was never acquired.'
 			 ELSE coalesce((SELECT format('It is held with this version by role %s; you are %s.', '"' || l.role || '"', '"' || dlock.caller() || '"')
 				FROM dlock.locks l WHERE l.key = k AND l.version = v AND dlock.is_live(l) AND l.role <> dlock.caller()), 'It is held by another grant.') END,
-		'Roll back, acquire the lock again, and repeat the work with the new version.');
-END $$;
+		'Roll back, acquire the lock again, and repeat the work with the new version.'); END $$;
 
 -- ** The functions for users: the DO block at the end makes them SECURITY DEFINER
 -- with a fixed search_path.
@@ -586,8 +576,7 @@ DECLARE
 	ok boolean := dlock.enter('dlock_acquire()', true);
 	q dlock.request := dlock.request(key, ttl, owner, value, slots, shared, at_least, delay, again);
 BEGIN
-	ok := dlock.check_missing(priority, cleanup, force, session, lazy);
-	RETURN dlock.acquire(q, wait);
+	RETURN CASE WHEN dlock.check_missing(priority, cleanup, force, session, lazy) THEN dlock.acquire(q, wait) END;
 END $$;
 
 CREATE PROCEDURE dlock_lock(key text, ttl interval DEFAULT NULL, owner text DEFAULT NULL, value text DEFAULT NULL,
@@ -598,8 +587,7 @@ DECLARE
 	ok boolean := dlock.enter('dlock_lock()', true);
 	q dlock.request := dlock.request(key, ttl, owner, value, slots, shared, at_least, delay, again);
 BEGIN
-	ok := dlock.check_missing(priority, cleanup, force, session, lazy);
-	version := dlock.acquire(q, wait);
+	version := CASE WHEN dlock.check_missing(priority, cleanup, force, session, lazy) THEN dlock.acquire(q, wait) END;
 END $$;
 CREATE FUNCTION dlock_acquire_all(keys text[], ttl interval DEFAULT NULL, owner text DEFAULT NULL, value text DEFAULT NULL,
 	wait interval DEFAULT '0', priority integer DEFAULT 0, session boolean DEFAULT false, slots integer[] DEFAULT NULL,
