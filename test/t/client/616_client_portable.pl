@@ -49,7 +49,6 @@ dlock_is([ 'check', 'job', '1', @to ], 78, qr/^$/, qr/there is no schema "Locks"
 sql('CREATE SCHEMA "Locks"');
 dlock_is([ 'check', 'job', '1', @to ], 78, qr/^$/, qr/function .*dlock_check\(.*\) does not exist/, 'an empty schema');
 $node->safe_psql('app', "SET search_path = \"Locks\"; \\i $script", extra_params => [ '-U', 'app' ]);
-my $installed = -s $node->logfile;
 dlock_is([ 'check', 'job', '1', '-d', 'app' ], 78, qr/^$/, qr/extension "dlock" is not installed.*name the schema of the portable edition/s,
 	'without an extension, the schema must be named');
 
@@ -76,10 +75,10 @@ dlock_is([ 'exec', 'f', '--fence', @to, '--', 'echo', 'ran' ], 78, qr/^$/, qr/do
 is(sql(q{SELECT count(*) FROM dlock_get('f')}), '0', 'and its lock released');
 
 # a wait takes no connection
-my $run = start_dlock('exec', 'job', '--wait=1h', @to, '--', 'echo', 'came');
 my $offset = -s $node->logfile;
+my $run = start_dlock('exec', 'job', '--wait=1h', @to, '--', 'echo', 'came');
 wait_until('the wait asks again and again', sub { return logged($offset, 'dlock_acquire\(key') >= 3; });
-is(logged($installed, 'dlock_enqueue|ERROR: +0A000.*tickets'), 0, 'without asking for a ticket');
+is(logged($offset, 'dlock_enqueue'), 0, 'without asking for a ticket');
 dlock_is([ 'release', 'job', '2', @to ], 0, qr/^released$/, qr/^$/, 'dlock release');
 is(join(' ', (end_dlock($run))[ 0, 1 ]), "0 came\n", 'and gets the lock');
 dlock_is([ 'exec', 'job', '--and=other', '--wait=1min', @to, '--', 'sh', '-c', 'echo "$DLOCK_KEY $DLOCK_KEY_2"' ], 0, qr/^job other$/, qr/^$/, 'several keys');
