@@ -51,9 +51,7 @@ CREATE SEQUENCE dlock.incarnation AS bigint CACHE 1;	-- the incarnation of the d
 -- Outside of CREATE EXTENSION, pg_dump dumps them as any other table.
 DO $$
 BEGIN
-	PERFORM pg_catalog.pg_extension_config_dump('dlock.locks', '');
-	PERFORM pg_catalog.pg_extension_config_dump('dlock.versions', '');
-	PERFORM pg_catalog.pg_extension_config_dump('dlock.incarnation', '');
+	PERFORM pg_catalog.pg_extension_config_dump(t, '') FROM pg_catalog.unnest('{dlock.locks,dlock.versions,dlock.incarnation}'::pg_catalog.regclass[]) t;
 EXCEPTION WHEN feature_not_supported THEN NULL;
 END $$;
 
@@ -111,11 +109,9 @@ BEGIN RETURN dlock.check_key(k) AND dlock.check_owner(o)
 CREATE FUNCTION dlock.exact(what text, span interval) RETURNS interval LANGUAGE plpgsql AS $$
 DECLARE seconds double precision;
 BEGIN
-	IF dlock.require(isfinite(span), '22023', what || ' must be finite') AND
+	seconds := CASE WHEN dlock.require(isfinite(span), '22023', what || ' must be finite') AND
 		dlock.require(extract(year FROM span) = 0 AND extract(month FROM span) = 0, '22023',
-			what || ' must not contain months or years', 'Their length varies. Use days or smaller units.') THEN
-		seconds := extract(epoch FROM span);
-	END IF;
+			what || ' must not contain months or years', 'Their length varies. Use days or smaller units.') THEN extract(epoch FROM span) END;
 	RETURN CASE WHEN dlock.require(abs(seconds) < 9e12, '22023', what || ' is out of range') THEN make_interval(secs => seconds) END;
 END $$;
 CREATE FUNCTION dlock.span(what text, given interval) RETURNS interval LANGUAGE plpgsql AS $$
@@ -161,8 +157,7 @@ BEGIN RETURN dlock.given('priority', priority IS NOT NULL)
 
 -- Timeline and system identifier, if this server tells
 CREATE FUNCTION dlock.server() RETURNS text LANGUAGE plpgsql AS $$
-BEGIN
-	RETURN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || ' ' || (SELECT c.system_identifier FROM pg_control_system() c);
+BEGIN RETURN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || ' ' || (SELECT c.system_identifier FROM pg_control_system() c);
 EXCEPTION WHEN OTHERS THEN RETURN '';
 END $$;
 CREATE FUNCTION dlock.current_incarnation() RETURNS bigint LANGUAGE sql AS $$
@@ -558,12 +553,19 @@ BEGIN
 END $$;
 CREATE FUNCTION dlock.fence(k text, v bigint, exclusive_only boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE f record := dlock.find_locked(k, v, NULL, 'fence');
-BEGIN PERFORM dlock.require(f.answer = 'held' AND NOT (exclusive_only AND (f.r).slot <> 0), 'LK001',
+BEGIN
+	-- the lock passes over changes since the snapshot of such a transaction; this one is 40001 then, and is not kept
+	IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+		BEGIN PERFORM FROM dlock.locks l WHERE l.key = k AND l.slot = (f.r).slot FOR SHARE; RAISE EXCEPTION USING ERRCODE = 'LKEND';
+		EXCEPTION WHEN SQLSTATE 'LKEND' THEN NULL; END;
+	END IF;
+	PERFORM dlock.require(f.answer = 'held' AND NOT (exclusive_only AND (f.r).slot <> 0), 'LK001',
 		format('lock "%s" is not held with version %s', k, v),
 		CASE f.answer WHEN 'not_held' THEN 'It has expired, was released, or was never acquired.'
 			 ELSE coalesce((SELECT format('It is held with this version by role %s; you are %s.', '"' || l.role || '"', '"' || dlock.caller() || '"')
 				FROM dlock.locks l WHERE l.key = k AND l.version = v AND dlock.is_live(l) AND l.role <> dlock.caller()), 'It is held by another grant.') END,
-		'Roll back, acquire the lock again, and repeat the work with the new version.'); END $$;
+		'Roll back, acquire the lock again, and repeat the work with the new version.');
+END $$;
 
 -- ** The functions for users: the DO block at the end makes them SECURITY DEFINER
 -- with a fixed search_path.
@@ -575,9 +577,7 @@ CREATE FUNCTION dlock_acquire(key text, ttl interval DEFAULT NULL, owner text DE
 DECLARE
 	ok boolean := dlock.enter('dlock_acquire()', true);
 	q dlock.request := dlock.request(key, ttl, owner, value, slots, shared, at_least, delay, again);
-BEGIN
-	RETURN CASE WHEN dlock.check_missing(priority, cleanup, force, session, lazy) THEN dlock.acquire(q, wait) END;
-END $$;
+BEGIN RETURN CASE WHEN dlock.check_missing(priority, cleanup, force, session, lazy) THEN dlock.acquire(q, wait) END; END $$;
 
 CREATE PROCEDURE dlock_lock(key text, ttl interval DEFAULT NULL, owner text DEFAULT NULL, value text DEFAULT NULL,
 	wait interval DEFAULT NULL, priority integer DEFAULT 0, cleanup interval DEFAULT '0', force boolean DEFAULT false,
@@ -586,9 +586,7 @@ CREATE PROCEDURE dlock_lock(key text, ttl interval DEFAULT NULL, owner text DEFA
 DECLARE
 	ok boolean := dlock.enter('dlock_lock()', true);
 	q dlock.request := dlock.request(key, ttl, owner, value, slots, shared, at_least, delay, again);
-BEGIN
-	version := CASE WHEN dlock.check_missing(priority, cleanup, force, session, lazy) THEN dlock.acquire(q, wait) END;
-END $$;
+BEGIN version := CASE WHEN dlock.check_missing(priority, cleanup, force, session, lazy) THEN dlock.acquire(q, wait) END; END $$;
 CREATE FUNCTION dlock_acquire_all(keys text[], ttl interval DEFAULT NULL, owner text DEFAULT NULL, value text DEFAULT NULL,
 	wait interval DEFAULT '0', priority integer DEFAULT 0, session boolean DEFAULT false, slots integer[] DEFAULT NULL,
 	shared boolean[] DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -637,11 +635,11 @@ BEGIN
 	RETURN 'released';
 END $$;
 CREATE FUNCTION dlock_check(key text, version bigint DEFAULT NULL, owner text DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE ok boolean := dlock.enter('dlock_check()', false) AND dlock.check_claim(key, version, owner);
-BEGIN RETURN (dlock.find(key, version, owner, dlock.caller())).answer; END $$;
+BEGIN RETURN CASE WHEN dlock.enter('dlock_check()', false) AND dlock.check_claim(key, version, owner)
+	THEN (dlock.find(key, version, owner, dlock.caller())).answer END; END $$;
 CREATE FUNCTION dlock_holds(key text, version bigint DEFAULT NULL, owner text DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE ok boolean := dlock.enter('dlock_holds()', false) AND dlock.check_claim(key, version, owner);
-BEGIN RETURN (dlock.find(key, version, owner, dlock.caller())).answer = 'held'; END $$;
+BEGIN RETURN CASE WHEN dlock.enter('dlock_holds()', false) AND dlock.check_claim(key, version, owner)
+	THEN (dlock.find(key, version, owner, dlock.caller())).answer = 'held' END; END $$;
 CREATE FUNCTION dlock_fence(key text, version bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE ok boolean := dlock.enter('dlock_fence()', true, true) AND dlock.check_key(key) AND dlock.given('version', version IS NOT NULL);
 BEGIN PERFORM dlock.fence(key, version, false); END $$;
@@ -746,8 +744,7 @@ GRANT SELECT ON dlock_locks TO PUBLIC;
 COMMENT ON VIEW dlock_locks IS 'one row for each live grant and each key that is cooling; owner and value of another role''s grant are null';
 
 CREATE FUNCTION dlock_get(key text) RETURNS SETOF dlock_locks LANGUAGE plpgsql ROWS 1 AS $$
-DECLARE ok boolean := dlock.check_key(key);
-BEGIN RETURN QUERY SELECT * FROM dlock.shown(dlock_get.key, NULL, NULL, NULL); END $$;
+BEGIN RETURN QUERY SELECT * FROM dlock.shown(CASE WHEN dlock.check_key(dlock_get.key) THEN dlock_get.key END, NULL, NULL, NULL); END $$;
 CREATE FUNCTION dlock_list(pattern text DEFAULT '*', after text DEFAULT NULL, "limit" integer DEFAULT NULL)
 RETURNS SETOF dlock_locks LANGUAGE plpgsql ROWS 100 AS $$
 DECLARE
