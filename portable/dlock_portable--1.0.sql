@@ -51,7 +51,9 @@ CREATE SEQUENCE dlock.incarnation AS bigint CACHE 1;	-- the incarnation of the d
 -- Outside of CREATE EXTENSION, pg_dump dumps them as any other table.
 DO $$
 BEGIN
-	PERFORM pg_catalog.pg_extension_config_dump(t, '') FROM pg_catalog.unnest('{dlock.locks,dlock.versions,dlock.incarnation}'::pg_catalog.regclass[]) t;
+	PERFORM pg_catalog.pg_extension_config_dump('dlock.locks', '');
+	PERFORM pg_catalog.pg_extension_config_dump('dlock.versions', '');
+	PERFORM pg_catalog.pg_extension_config_dump('dlock.incarnation', '');
 EXCEPTION WHEN feature_not_supported THEN NULL;
 END $$;
 
