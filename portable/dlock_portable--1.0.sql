@@ -373,29 +373,28 @@ BEGIN
 	IF q.owner IS NOT NULL AND NOT dlock.announce(q.key, -2147483648 | hashtext(q.role::oid || ' ' || q.owner)) THEN
 		RAISE EXCEPTION USING ERRCODE = 'LKBSY';
 	END IF;
-	FOR look IN 1 .. 2 LOOP
+	FOR look IN 1 .. CASE WHEN q.places IS NULL THEN 1 ELSE 2 END LOOP
 		IF q.places IS NOT NULL THEN pending := dlock.pending(q.key); END IF;
 		n := dlock.look(q);
 		IF n.busy OR n.head <> s.head OR n.held <> s.held OR n.own IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = 'LKNEW'; END IF;
 		IF look = 1 THEN
-			-- overwrite one that is over: then there are no more than before
-			IF n.over > 0 AND (q.places IS NULL OR n.places + pending <= q.places) THEN
-				taken := dlock.lock_over(q.key, 1);
-				EXIT WHEN cardinality(taken) = 1;
+			-- overwrite one that is over: then there are no more than before; or tell others that there will be one more
+			IF n.over > 0 AND (q.places IS NULL OR n.places + pending <= q.places) THEN taken := dlock.lock_over(q.key, 1); END IF;
+			IF cardinality(taken) = 0 AND NOT dlock.announce(q.key, (random() * 2147483647)::integer) THEN
+				RAISE EXCEPTION USING ERRCODE = 'LKBSY';
 			END IF;
-			-- or tell others that there will be one more, and count again
-			IF NOT dlock.announce(q.key, (random() * 2147483647)::integer) THEN RAISE EXCEPTION USING ERRCODE = 'LKBSY'; END IF;
-		ELSIF q.places IS NOT NULL THEN
-			excess := n.places + pending - q.places + 1;
+			-- then count again: all grants with a lower version are there, or have told
+			v := dlock.next_version();
+		ELSE
+			excess := n.places + pending - q.places + (cardinality(taken) = 0)::integer;
 		END IF;
 	END LOOP;
 	IF excess > 0 THEN
-		taken := dlock.lock_over(q.key, excess);
+		taken := CASE WHEN cardinality(taken) = 0 THEN dlock.lock_over(q.key, excess) ELSE '{}' END;
 		IF cardinality(taken) < excess THEN RAISE EXCEPTION USING ERRCODE = 'LKBSY'; END IF;
 		DELETE FROM dlock.locks l WHERE l.key = q.key AND l.slot = ANY (taken[2:]);
 	END IF;
 	IF s.held THEN UPDATE dlock.locks l SET held = false WHERE l.key = q.key AND l.slot = 0; END IF;
-	v := dlock.next_version();
 	PERFORM dlock.write(q, coalesce(taken[1], v), v, NULL);
 	RETURN v;
 END $$;
