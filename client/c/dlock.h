@@ -183,6 +183,12 @@ typedef struct dlock_open_options
 	 * one, these ask a few times a second.  Session locks come on top.
 	 */
 	int			max_connections;
+
+	/*
+	 * The schema of the functions, if the portable edition was installed there
+	 * without an extension.  NULL: that of the extension.
+	 */
+	const char *schema;
 } dlock_open_options;
 
 extern void dlock_open_options_init_size(dlock_open_options *options, size_t size);

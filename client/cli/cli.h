@@ -51,6 +51,7 @@ typedef struct
 	const char *host;
 	const char *port;
 	const char *user;
+	const char *schema;			/* NULL: that of the extension */
 	int64_t		timeout;		/* -1: the library's */
 
 	/* what to lock */
