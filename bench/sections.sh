@@ -42,6 +42,8 @@ takes() {
 	base=${base%_async}
 	product=${base%_shared}
 	product=${product%_semaphore}
+	product=${product%_limit}
+	product=${product%_counter}
 	[[ -z $contenders || " $contenders " == *" $1 "* || " $contenders " == *" $base "* ||
 		" $contenders " == *" ${product%_all} "* ]]
 }
@@ -53,8 +55,8 @@ needs() {
 		return
 	fi
 	case $1 in
-		redis) wants batch || wants expiry || wants kinds || wants threads ;;
-		redis_aof) wants batch || wants kinds || wants threads ;;
+		redis) wants batch || wants expiry || wants kinds || wants rates || wants threads ;;
+		redis_aof) wants batch || wants kinds || wants rates || wants threads ;;
 		zookeeper) wants kinds ;;
 		*) false ;;
 	esac
@@ -76,6 +78,9 @@ command_of() {
 				"host=127.0.0.1 port=$PGPORT user=postgres dbname=$PGDATABASE options='$options'")
 			[[ $base != *_handles* ]] || command+=(--handles)
 			[[ $base != *_calls* ]] || command+=(--work calls)
+			;;
+		portable)
+			command=("$load" dlock --target "host=127.0.0.1 port=$PGPORT user=postgres dbname=portable")
 			;;
 		etcd) command=("${load%/*}/etcd" etcd --target "127.0.0.1:$etcd_port") ;;
 		*)
@@ -268,6 +273,29 @@ bench_kinds() {
 	done
 }
 
+# One call for each permit, of 1,000,000 in a minute, so none is refused.  Afterwards they are
+# removed, because other sections count what is left.
+bench_rates() {
+	local n contender keys=100000
+
+	for ((round = 1; round <= repeats; round++)); do
+		for n in $clients; do
+			note "rates: round $round of $repeats, clients: $n"
+			for contender in dlock_limit redis_aof_limit redis_aof_counter; do
+				measure rates_durable "${contender/_limit*/}" $contender "$n" --slots 10 --keys $keys --keep --seconds "$seconds"
+			done
+			for contender in dlock_limit_async redis_limit redis_counter; do
+				measure rates_async "${contender/_limit*/}" $contender "$n" \
+					--slots 10 --keys $keys --keep --seconds "$seconds"
+			done
+		done
+	done
+	sql -c "DELETE FROM dlock.locks WHERE key LIKE 'place:%'" -c 'VACUUM dlock.locks'
+	for n in "$redis_port" "$redis_aof_port"; do
+		redis-cli -p "$n" FLUSHALL >"$work/log/flushall.log" 2>&1 || true
+	done
+}
+
 # A database with a million live locks compared with an empty one, on one
 # server.
 bench_million() {
@@ -453,6 +481,41 @@ bench_snapshot() {
 		drop_snapshot
 		measure "snapshot_$kind" dlock_free "dlock_${kind}_async" 1 --keys 1 --beside 10 --every 1 \
 			--seconds $((snapshot_seconds / 4))
+	done
+}
+
+# The portable edition, in a database of its own, beside what else there is where no C
+# can be installed.  Its grants are durable in any case.
+bench_portable() {
+	local n contender
+
+	sql -c 'CREATE DATABASE portable' >"$work/log/portable.log"
+	PGDATABASE=portable sql -1 -f "$work/tree/portable/dlock_portable--1.0.sql" >"$work/log/portable.log"
+	fill 10000
+	# a transaction takes some thousand new keys at most
+	PGDATABASE=portable sql -c "DO \$\$ BEGIN FOR k IN 0 .. 9999 LOOP
+			PERFORM dlock_release('lock:' || k, dlock_acquire('lock:' || k, '1min')); COMMIT; END LOOP; END \$\$" \
+		-c 'VACUUM ANALYZE dlock.locks' >"$work/log/portable.log"
+	for ((round = 1; round <= repeats; round++)); do
+		note "portable: round $round of $repeats"
+		for n in 1 8; do
+			for contender in dlock portable plpgsql advisory; do
+				measure portable $contender $contender $n --keys 10000 --seconds "$seconds"
+				measure portable_try $contender $contender $n --work try --seconds "$seconds"
+			done
+		done
+		for contender in dlock portable advisory; do
+			measure portable_wait $contender $contender 8 --work wait --seconds "$seconds"
+			measure portable_handover $contender $contender 2 --work handover --seconds "$seconds"
+		done
+	done
+	round=1
+	keep fact portable_snapshot_seconds $((snapshot_seconds / 4))
+	for contender in dlock portable plpgsql; do
+		note "portable: old snapshot, $contender"
+		hold_snapshot
+		measure portable_snapshot $contender $contender 1 --keys 1 --every 1 --seconds $((snapshot_seconds / 4))
+		drop_snapshot
 	done
 }
 

@@ -87,6 +87,7 @@ connect_server(const Options *options)
 		open_options.timeout_ms = options->timeout;
 	text_format(&name, "dlock %s", current_command);
 	open_options.application_name = name.data;
+	open_options.schema = options->schema;
 	status = dlock_open(conninfo.data, &open_options, &handle, &err);
 	if (status != DLOCK_OK)
 		exit(report_status(status, &err, options->key));
@@ -284,4 +285,5 @@ fill_lock_options(const Options *options, dlock_options *out)
 	out->at_least_ms = options->at_least;
 	out->delay_ms = options->delay;
 	out->lazy = options->lazy;
+	out->max_hold_ms = options->max_hold;
 }

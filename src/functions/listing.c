@@ -57,7 +57,7 @@ PG_FUNCTION_INFO_V1(dlock_list);
 PG_FUNCTION_INFO_V1(dlock_waiters_shown);
 
 /* The OUT parameters of dlock.locks_shown() and dlock.waiters_shown() in sql/, in order. */
-#define LOCK_COLUMNS	20
+#define LOCK_COLUMNS	21
 #define WAITER_COLUMNS	10
 
 /* bytes of a pattern: a key in which each byte is escaped, and a star */
@@ -310,6 +310,7 @@ show_grant(Show *show, const DlockTable *store, const DlockKey *key,
 	max_hold = is_over ? 0 : dlock_policy_max_hold(key, grant.terms.role);
 	isnull[19] = max_hold == 0;
 	values[19] = isnull[19] ? (Datum) 0 : time_datum(state->acquired + max_hold);
+	values[20] = text_datum(hidden ? NULL : grant.origin, &isnull[20]);
 	tuplestore_putvalues(show->rsinfo->setResult, show->rsinfo->setDesc,
 						 values, isnull);
 }

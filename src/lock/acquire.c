@@ -329,7 +329,7 @@ stamp(const DlockRequest *granted, const DlockResult *grant, int64 from)
 	request.terms.role = granted->terms.role;
 	request.by_version = true;
 	request.version = grant->version;
-	request.renewed = grant->renewed;
+	request.renewed = grant->renewed || grant->upgrades;
 	request.terms.ttl = granted->terms.ttl;
 	request.stamp = from;
 	dlock_lock_execute(&request, &result);

@@ -3,12 +3,13 @@
  * fence.c
  *	  The fence, on a connection of the program.
  *
- * This is the only function that uses a connection which is not the library's.  It
- * blocks as PQexec() does, because it is a part of the program's transaction.
+ * These are the only functions that use a connection which is not the library's.  They
+ * block as PQexec() does, because they are a part of what the program does there.
  *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <libpq-fe.h>
@@ -35,19 +36,49 @@ refused(PGconn *conn, const PGresult *result, dlock_error *err)
 
 /* The schema of the extension in the database of that connection, as SQL. */
 static dlock_status
-find_schema(PGconn *conn, char *schema, size_t size, dlock_error *err)
+find_schema(PGconn *conn, const DlockConninfo *conninfo, char *schema, size_t size, dlock_error *err)
 {
-	PGresult   *result = PQexec(conn, dlock_sql_schema);
+	const char *params[] = {conninfo->schema};
+	PGresult   *result = PQexecParams(conn, dlock_sql_schema, 1, NULL, params, NULL, NULL, 0);
 	dlock_status status = DLOCK_OK;
 
 	if (PQresultStatus(result) != PGRES_TUPLES_OK)
 		status = refused(conn, result, err);
 	else if (PQntuples(result) == 0)
-		status = dlock_fail(err, DLOCK_NOT_READY, "extension \"dlock\" is not installed in database \"%s\"",
-							PQdb(conn));
+		status = dlock_conn_not_installed(conninfo, PQdb(conn), err);
 	else
 		snprintf(schema, size, "%s", PQgetvalue(result, 0, 0));
 	PQclear(result);
+	return status;
+}
+
+dlock_status
+dlock_fence_connection(struct pg_conn *conn, const dlock_lock *lock, dlock_error *err)
+{
+	char		schema[160];
+	char	   *fence;
+	const char *params[1];
+	PGresult   *result;
+	dlock_status status;
+
+	dlock_error_clear(err);
+	if (conn == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "connection must not be null");
+	/* a server without dlock would accept the setting, and do nothing */
+	status = lock != NULL ? find_schema(conn, schema, sizeof(schema), err) : DLOCK_OK;
+	if (status != DLOCK_OK)
+		return status;
+	fence = calloc(1, lock != NULL ? strlen(lock->key) + 24 : 1);
+	if (fence == NULL)
+		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
+	if (lock != NULL)
+		sprintf(fence, "%lld:%s", (long long) lock->version, lock->key);
+	params[0] = fence;
+	result = PQexecParams(conn, dlock_sql_fence_connection, 1, NULL, params, NULL, NULL, 0);
+	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+		status = refused(conn, result, err);
+	PQclear(result);
+	free(fence);
 	return status;
 }
 
@@ -67,7 +98,7 @@ dlock_fence(struct pg_conn *conn, const dlock_lock *lock, dlock_error *err)
 		return dlock_fail(err, DLOCK_INVALID, "connection and lock must not be null");
 	if (PQtransactionStatus(conn) == PQTRANS_IDLE)
 		return dlock_fail(err, DLOCK_INVALID, "a fence protects nothing outside a transaction block");
-	status = find_schema(conn, schema, sizeof(schema), err);
+	status = find_schema(conn, lock->handle->conninfo, schema, sizeof(schema), err);
 	if (status != DLOCK_OK)
 		return status;
 	snprintf(sql, sizeof(sql), dlock_sql_fence, schema);

@@ -71,6 +71,8 @@ text_holder(Text *line, dlock_handle *handle, const char *key, bool name_it,
 		text_add(line, ", owner ");
 		text_add(line, info->owner);
 	}
+	else if (info->origin != NULL)
+		text_format(line, ", %s", info->origin);
 	text_add(line, ", and expires in ");
 	text_duration(line, info->remaining_ms);
 	text_add(line, " unless renewed.");

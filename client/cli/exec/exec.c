@@ -14,6 +14,7 @@
 #include "exec/hold.h"
 #include "signals.h"
 #include "times.h"
+#include "api/inspect.h"
 #include "base/util.h"
 
 #include <signal.h>
@@ -26,7 +27,8 @@ typedef enum
 	END_NONE,					/* the command ended by itself */
 	END_DANGER,					/* the lock could not be renewed */
 	END_LOST,
-	END_YIELDED					/* we were asked to yield */
+	END_YIELDED,				/* we were asked to yield */
+	END_HELD_OUT				/* --max-hold is over */
 } EndReason;
 
 typedef struct
@@ -49,6 +51,9 @@ typedef struct
 static atomic_llong yield_by = 0;
 static _Atomic(const dlock_lock *) yield_lock = NULL;
 
+/* Likewise: the lock that has been held for --max-hold, or NULL. */
+static _Atomic(const dlock_lock *) held_out_lock = NULL;
+
 /* A signal asked us to end: do not campaign again. */
 static bool told_to_end = false;
 
@@ -56,7 +61,9 @@ static void
 on_event(const dlock_event *event, void *arg)
 {
 	(void) arg;
-	if (event->type == DLOCK_EVENT_PREEMPTED)
+	if (event->type == DLOCK_EVENT_PREEMPTED && event->reason == DLOCK_REASON_MAX_HOLD)
+		atomic_store(&held_out_lock, event->lock);
+	else if (event->type == DLOCK_EVENT_PREEMPTED)
 	{
 		atomic_store(&yield_lock, event->lock);
 		atomic_store(&yield_by, dlock_now() + event->left_ms);
@@ -100,6 +107,7 @@ look_at_locks(Run *run)
 	const dlock_lock *lost = hold_lost(run->hold);
 	bool		ours = lost == NULL;
 	int64_t		yield = atomic_load(&yield_by);
+	const dlock_lock *held_out = atomic_load(&held_out_lock);
 
 	if (ours && left > 0)
 		run->deadline = now + left;
@@ -108,15 +116,22 @@ look_at_locks(Run *run)
 	{
 		dlock_reason reason = dlock_lost_reason(lost);
 
-		error("lock \"%s\" is lost: %s", dlock_key(lost),
+		const char *detail = dlock_lost_detail(lost);
+
+		error("lock \"%s\" is lost: %s%s%s", dlock_key(lost),
 			  reason == DLOCK_REASON_DEADLINE ?
 			  "it could not be renewed in time" :
 			  reason == DLOCK_REASON_PREEMPTED ?
 			  "a higher priority has taken it" :
 			  reason == DLOCK_REASON_FORCED ? "it was taken away" :
-			  "it has expired or was released");
+			  "it has expired or was released", detail[0] != '\0' ? " " : "", detail);
 		ask_to_end(run, END_LOST, SIGTERM,
 				   dlock_min(now + run->grace, run->deadline));
+	}
+	else if (ours && !run->asked && held_out != NULL)
+	{
+		error("lock \"%s\" has been held for --max-hold: ending the command", dlock_key(held_out));
+		ask_to_end(run, END_HELD_OUT, SIGTERM, dlock_min(now + run->grace, run->deadline));
 	}
 	else if (ours && !run->asked && now >= run->deadline - run->grace)
 	{
@@ -229,16 +244,46 @@ give_back(Run *run)
 }
 
 /*
+ * A router and the portable edition have no fence for a whole connection, and a server
+ * takes any setting with a dot in its name.
+ */
+static int
+check_fence(dlock_handle *handle)
+{
+	DlockReply *reply = NULL;
+	dlock_error err = {0};
+	dlock_status status = dlock_read(handle, "SELECT 'connection_fence'::pg_catalog.text OPERATOR(pg_catalog.=)"
+									 " ANY (f.features) FROM @.dlock_features() f", -1, &reply, &err);
+	bool		has_it = status == DLOCK_OK && dlock_reply_bool(reply, 0, 0);
+
+	dlock_reply_free(reply);
+	if (status != DLOCK_OK)
+		return report_status(status, &err, NULL);
+	if (has_it)
+		return 0;
+	error("this server does not support --fence");
+	hint("Call dlock_fence() with DLOCK_KEY and DLOCK_VERSION in the transactions that write.");
+	return EXIT_NOT_READY;
+}
+
+/*
  * Run the command under locks that we hold, and release them.  Returns the exit
  * code, which is the command's own if *reason is END_NONE.
  */
 static int
-run_under(Hold *hold, const Options *options, EndReason *reason)
+run_under(Hold *hold, dlock_handle *handle, const Options *options, EndReason *reason)
 {
 	Run			run = {.options = options,.hold = hold};
-	char	  **variables = make_variables(hold, options->fence);
-	int			code;
+	char	  **variables;
+	int			code = options->fence ? check_fence(handle) : 0;
 
+	if (code != 0)
+	{
+		(void) give_back(&run);
+		*reason = END_NONE;
+		return code;
+	}
+	variables = make_variables(hold, options->fence);
 	run.grace = dlock_min(options->kill_after >= 0 ? options->kill_after :
 						  DEFAULT_KILL_AFTER_MS, hold_ttl(hold) / 4);
 	run.deadline = dlock_now() + hold_left(hold);
@@ -270,6 +315,7 @@ prepare(const Options *options, dlock_options *lock_options)
 	if (options->cleanup < 0 && options->also_count == 0)
 		lock_options->cleanup_ms = DEFAULT_CLEANUP_MS;
 	atomic_store(&yield_by, 0);
+	atomic_store(&held_out_lock, NULL);
 }
 
 static void
@@ -281,6 +327,38 @@ begin(void)
 		exit(EXIT_INTERNAL);
 	}
 	news_start();
+}
+
+/*
+ * Take a permit, and become the command.  There is no lock to watch over.  A signal ends us
+ * while we wait, and the server notices that we are gone.
+ */
+static int
+run_at_rate(const Options *options)
+{
+	dlock_handle *handle = connect_server(options);
+	dlock_error err = {0};
+	int64_t		again = 0;
+	dlock_status status = dlock_limit(handle, options->key, (int32_t) options->rate,
+									  options->rate_per, options->wait,
+									  (int32_t) options->priority, -1, &again, &err);
+
+	if (status == DLOCK_BUSY)
+	{
+		Text		when = {0};
+
+		text_duration(&when, again);
+		error("the rate of \"%s\" is used up", options->key);
+		if (!is_quiet)
+			detail("A permit is to be had in %s.", when.data);
+		if (!is_quiet && options->wait == 0)
+			hint("Use --wait to queue.");
+		text_free(&when);
+	}
+	if (status != DLOCK_OK && status != DLOCK_BUSY)
+		return give_up(handle, status, &err, options->key);
+	dlock_close(handle);
+	return status == DLOCK_OK ? child_become(options->command) : exit_code(status);
 }
 
 int
@@ -295,6 +373,8 @@ run_exec(const Options *options)
 	int			signo;
 	int			code;
 
+	if (options->rate > 0)
+		return run_at_rate(options);
 	begin();
 	handle = connect_server(options);
 	prepare(options, &lock_options);
@@ -306,7 +386,7 @@ run_exec(const Options *options)
 	if (status != DLOCK_OK)
 		code = report_denied(handle, status, &err, &hold, options);
 	else
-		code = run_under(&hold, options, &reason);
+		code = run_under(&hold, handle, options, &reason);
 	hold_free(&hold);
 	dlock_close(handle);
 	guard_stop();
@@ -379,7 +459,7 @@ run_elect(const Options *options)
 		told = false;
 		notice("elected for \"%s\", term %lld", options->key,
 			   (long long) dlock_version(hold.locks[0]));
-		code = run_under(&hold, options, &reason);
+		code = run_under(&hold, handle, options, &reason);
 		hold_free(&hold);
 		if (reason == END_NONE || options->once || told_to_end)
 			break;

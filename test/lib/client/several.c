@@ -69,9 +69,8 @@ all(const char *list, const char *slot_list, const dlock_options *options,
 		n = split(slot_list);
 	for (size_t i = 0; i < n; i++)
 	{
-		/* as for one lock, 0 is exclusive and -1 is shared */
 		shared[i] = atoi(words[i]) == -1;
-		slots[i] = shared[i] || atoi(words[i]) == 0 ? 1 : (int32_t) atoi(words[i]);
+		slots[i] = atoi(words[i]) == 0 || shared[i] ? 1 : (int32_t) atoi(words[i]);
 	}
 	n = split_keys(list);
 	memset(locks, 0xff, sizeof(locks));

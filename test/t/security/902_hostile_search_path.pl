@@ -263,7 +263,7 @@ foreach my $case (
 my ($help) = (dlock('--help'))[1] =~ /^Commands:\n(.*?)\n\n/ms;
 is(join(' ', sort keys %commands), join(' ', sort $help =~ /^  (\S+)/mg), 'every command was run');
 
-my %local = map { $_ => 1 } qw(close event_name free handle_fd handle_process info_free is_owner is_shared key left_ms lib_version list_free lost_reason
+my %local = map { $_ => 1 } qw(close event_name free handle_fd handle_process info_free is_owner is_shared key left_ms lib_version list_free lost_detail lost_reason
   open open_options_init_size options_init_size owner reason_name slots status_name ttl_ms version waiters_free);
 my %named = (acquire_all => 'all', acquire_start => 'started', release_start => 'started', op_cancel => 'cancelled', get_info => 'info', list_waiters => 'waiters');
 my @exported = slurp_file(client_dir() . '/libdlock.map') =~ /^\t\tdlock_(\w+);/mg;
