@@ -65,7 +65,8 @@ dlock_fence_connection(struct pg_conn *conn, const dlock_lock *lock, dlock_error
 	if (conn == NULL)
 		return dlock_fail(err, DLOCK_INVALID, "connection must not be null");
 	/* a server without dlock would accept the setting, and do nothing */
-	status = lock != NULL ? find_schema(conn, schema, sizeof(schema), err) : DLOCK_OK;
+	status = lock != NULL ? find_schema(conn, lock->handle->conninfo, schema, sizeof(schema), err) :
+		DLOCK_OK;
 	if (status != DLOCK_OK)
 		return status;
 	fence = calloc(1, lock != NULL ? strlen(lock->key) + 24 : 1);
