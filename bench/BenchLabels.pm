@@ -18,6 +18,7 @@ my %name = (
 	dlock_one => 'dlock, one by one',
 	dlock_batch => 'dlock, one statement',
 	plpgsql => 'plpgsql upsert',
+	portable => 'portable edition',
 	plpgsql_one => 'plpgsql upsert, one by one',
 	plpgsql_batch => 'plpgsql upsert, one statement',
 	advisory => 'advisory lock',

@@ -130,6 +130,35 @@ sub table_tickets
 	];
 }
 
+# The portable edition beside what it is compared with; a column for each.
+sub table_portable
+{
+	my ($data) = @_;
+	my @labels = $data->there('portable', qw(dlock portable plpgsql advisory)) or return;
+	my $seconds = $data->fact('portable_snapshot_seconds');
+	my $row = sub {
+		my ($what, $group, $n) = @_;
+		return [ $what, map { number($data->get("portable$group", $_, $n)) } @labels ];
+	};
+	my @ends = map { [ $data->ends('portable_snapshot', $_) ] } @labels;
+
+	return [
+		[ '', map { named($_) } @labels ],
+		$row->('cycles/s, durable, 1 client', '', 1),
+		$row->('cycles/s, durable, 8 clients', '', 8),
+		$row->('failed tries/s, 1 client', '_try', 1),
+		$row->('failed tries/s, 8 clients', '_try', 8),
+		$row->('grants/s, 8 clients wait for one key', '_wait', 8),
+		[ 'from release to grant, median', map { us($data->get('portable_handover', $_, 2, 'p50_us')) } @labels ],
+		defined $seconds
+		? [
+			"cycles/s of one key beside an old snapshot, after $seconds s relative to the beginning",
+			map { $_->[0] ? sprintf('%.2f', $_->[1] / $_->[0]) : '-' } @ends
+		  ]
+		: ()
+	];
+}
+
 sub table_batch
 {
 	my ($data) = @_;
@@ -477,6 +506,7 @@ my @tables = (
 	[ 'memory', 'Memory', \&table_memory ],
 	[ 'expiry', 'Very many locks expire at once', \&table_expiry ],
 	[ 'snapshot', 'While another session holds an old snapshot', \&table_snapshot ],
+	[ 'portable', 'The portable edition', \&table_portable ],
 	[ 'instructions', 'Server instructions, by callgrind', \&table_instructions ],
 	[ 'kinds', 'Server instructions of an acquire and of a release', \&table_kinds ]);
 

@@ -79,6 +79,9 @@ command_of() {
 			[[ $base != *_handles* ]] || command+=(--handles)
 			[[ $base != *_calls* ]] || command+=(--work calls)
 			;;
+		portable)
+			command=("$load" dlock --target "host=127.0.0.1 port=$PGPORT user=postgres dbname=portable")
+			;;
 		etcd) command=("${load%/*}/etcd" etcd --target "127.0.0.1:$etcd_port") ;;
 		*)
 			[[ $base != *_async ]] || options='-c synchronous_commit=off -c dlock.durable_grants=off'
@@ -478,6 +481,41 @@ bench_snapshot() {
 		drop_snapshot
 		measure "snapshot_$kind" dlock_free "dlock_${kind}_async" 1 --keys 1 --beside 10 --every 1 \
 			--seconds $((snapshot_seconds / 4))
+	done
+}
+
+# The portable edition, in a database of its own, beside what else there is where no C
+# can be installed.  Its grants are durable in any case.
+bench_portable() {
+	local n contender
+
+	sql -c 'CREATE DATABASE portable' >"$work/log/portable.log"
+	PGDATABASE=portable sql -1 -f "$work/tree/portable/dlock_portable--1.0.sql" >"$work/log/portable.log"
+	fill 10000
+	# a transaction takes some thousand new keys at most
+	PGDATABASE=portable sql -c "DO \$\$ BEGIN FOR k IN 0 .. 9999 LOOP
+			PERFORM dlock_release('lock:' || k, dlock_acquire('lock:' || k, '1min')); COMMIT; END LOOP; END \$\$" \
+		-c 'VACUUM ANALYZE dlock.locks' >"$work/log/portable.log"
+	for ((round = 1; round <= repeats; round++)); do
+		note "portable: round $round of $repeats"
+		for n in 1 8; do
+			for contender in dlock portable plpgsql advisory; do
+				measure portable $contender $contender $n --keys 10000 --seconds "$seconds"
+				measure portable_try $contender $contender $n --work try --seconds "$seconds"
+			done
+		done
+		for contender in dlock portable advisory; do
+			measure portable_wait $contender $contender 8 --work wait --seconds "$seconds"
+			measure portable_handover $contender $contender 2 --work handover --seconds "$seconds"
+		done
+	done
+	round=1
+	keep fact portable_snapshot_seconds $((snapshot_seconds / 4))
+	for contender in dlock portable plpgsql; do
+		note "portable: old snapshot, $contender"
+		hold_snapshot
+		measure portable_snapshot $contender $contender 1 --keys 1 --every 1 --seconds $((snapshot_seconds / 4))
+		drop_snapshot
 	done
 }
 

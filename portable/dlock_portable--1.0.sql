@@ -111,19 +111,15 @@ BEGIN RETURN dlock.check_key(k) AND dlock.check_owner(o)
 CREATE FUNCTION dlock.exact(what text, span interval) RETURNS interval LANGUAGE plpgsql AS $$
 DECLARE seconds double precision;
 BEGIN
-	IF dlock.require(isfinite(span), '22023', what || ' must be finite') AND
+	seconds := CASE WHEN dlock.require(isfinite(span), '22023', what || ' must be finite') AND
 		dlock.require(extract(year FROM span) = 0 AND extract(month FROM span) = 0, '22023',
-			what || ' must not contain months or years', 'Their length varies. Use days or smaller units.') THEN
-		seconds := extract(epoch FROM span);
-	END IF;
+			what || ' must not contain months or years', 'Their length varies. Use days or smaller units.') THEN extract(epoch FROM span) END;
 	RETURN CASE WHEN dlock.require(abs(seconds) < 9e12, '22023', what || ' is out of range') THEN make_interval(secs => seconds) END;
 END $$;
 CREATE FUNCTION dlock.span(what text, given interval) RETURNS interval LANGUAGE plpgsql AS $$
 DECLARE span interval := CASE WHEN dlock.given(what, given IS NOT NULL) THEN dlock.exact(what, given) END;
-BEGIN
-	RETURN CASE WHEN dlock.require(span >= '0', '22023', what || ' must not be negative')
-		AND dlock.require(span <= '36500 days', '22023', what || ' is out of range', 'The limit is 36500 days.') THEN span END;
-END $$;
+BEGIN RETURN CASE WHEN dlock.require(span >= '0', '22023', what || ' must not be negative')
+		AND dlock.require(span <= '36500 days', '22023', what || ' is out of range', 'The limit is 36500 days.') THEN span END; END $$;
 
 -- Until when a request waits
 CREATE FUNCTION dlock.deadline(wait interval) RETURNS timestamptz LANGUAGE plpgsql AS $$
@@ -143,29 +139,27 @@ BEGIN RETURN dlock.require(span <= dlock.max_ttl(), '22023', what || ' exceeds "
 -- A TTL that was given, or NULL
 CREATE FUNCTION dlock.ttl(given interval) RETURNS interval LANGUAGE plpgsql AS $$
 DECLARE ttl interval := dlock.exact('ttl', given);
-BEGIN
-	RETURN CASE WHEN dlock.require(ttl > '0', '22023', 'ttl must be greater than zero')
-		AND dlock.below_max('ttl', ttl, 'Use a shorter TTL and renew it with dlock_refresh.') THEN ttl END;
-END $$;
+BEGIN RETURN CASE WHEN dlock.require(ttl > '0', '22023', 'ttl must be greater than zero')
+		AND dlock.below_max('ttl', ttl, 'Use a shorter TTL and renew it with dlock_refresh.') THEN ttl END; END $$;
 CREATE FUNCTION dlock.check_at_least(at_least interval, ttl interval) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN RETURN dlock.require(at_least <= ttl, '22023', 'at_least must not be longer than ttl', hint => 'Use a longer TTL.'); END $$;
 
--- Arguments that only the C edition has must have their default values.
+-- Arguments that only the C edition has must have their default values.  Nobody asks
+-- a holder to yield, so it has whatever time to do so it wants.
 CREATE FUNCTION dlock.check_missing(priority integer, cleanup interval DEFAULT '0', force boolean DEFAULT false,
 	session boolean DEFAULT false, lazy boolean DEFAULT false) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN RETURN dlock.given('priority', priority IS NOT NULL)
 	   AND dlock.require(priority >= 0, '22023', 'priority must not be negative')
 	   AND dlock.given('force', force IS NOT NULL) AND dlock.given('session', session IS NOT NULL)
 	   AND dlock.given('lazy', lazy IS NOT NULL)
-	   AND dlock.missing('priority', priority > 0) AND dlock.missing('cleanup', dlock.span('cleanup', cleanup) > '0')
-	   AND dlock.missing('force', force) AND dlock.missing('session locks', session) AND dlock.missing('lazy locks', lazy); END $$;
+	   AND dlock.missing('priority', priority > 0) AND dlock.span('cleanup', cleanup) >= '0' AND dlock.missing('force', force)
+	   AND dlock.missing('session locks', session) AND dlock.missing('lazy locks', lazy); END $$;
 
 -- ** Versions
 
 -- Timeline and system identifier, if this server tells
 CREATE FUNCTION dlock.server() RETURNS text LANGUAGE plpgsql AS $$
-BEGIN
-	RETURN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || ' ' || (SELECT c.system_identifier FROM pg_control_system() c);
+BEGIN RETURN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || ' ' || (SELECT c.system_identifier FROM pg_control_system() c);
 EXCEPTION WHEN OTHERS THEN RETURN '';
 END $$;
 CREATE FUNCTION dlock.current_incarnation() RETURNS bigint LANGUAGE sql AS $$
@@ -282,9 +276,7 @@ END $$;
 
 -- A grant or a renewal that was answered must not be lost in a crash.
 CREATE FUNCTION dlock.make_durable() RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-	IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN PERFORM set_config('synchronous_commit', 'on', true); END IF;
-END $$;
+BEGIN IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN PERFORM set_config('synchronous_commit', 'on', true); END IF; END $$;
 
 -- The end of a grant.  The head stays, so that the next grant updates it.
 CREATE FUNCTION dlock.finish(r dlock.locks, until timestamptz) RETURNS void LANGUAGE plpgsql AS $$
@@ -381,29 +373,28 @@ BEGIN
 	IF q.owner IS NOT NULL AND NOT dlock.announce(q.key, -2147483648 | hashtext(q.role::oid || ' ' || q.owner)) THEN
 		RAISE EXCEPTION USING ERRCODE = 'LKBSY';
 	END IF;
-	FOR look IN 1 .. 2 LOOP
+	FOR look IN 1 .. CASE WHEN q.places IS NULL THEN 1 ELSE 2 END LOOP
 		IF q.places IS NOT NULL THEN pending := dlock.pending(q.key); END IF;
 		n := dlock.look(q);
 		IF n.busy OR n.head <> s.head OR n.held <> s.held OR n.own IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = 'LKNEW'; END IF;
 		IF look = 1 THEN
-			-- overwrite one that is over: then there are no more than before
-			IF n.over > 0 AND (q.places IS NULL OR n.places + pending <= q.places) THEN
-				taken := dlock.lock_over(q.key, 1);
-				EXIT WHEN cardinality(taken) = 1;
+			-- overwrite one that is over: then there are no more than before; or tell others that there will be one more
+			IF n.over > 0 AND (q.places IS NULL OR n.places + pending <= q.places) THEN taken := dlock.lock_over(q.key, 1); END IF;
+			IF cardinality(taken) = 0 AND NOT dlock.announce(q.key, (random() * 2147483647)::integer) THEN
+				RAISE EXCEPTION USING ERRCODE = 'LKBSY';
 			END IF;
-			-- or tell others that there will be one more, and count again
-			IF NOT dlock.announce(q.key, (random() * 2147483647)::integer) THEN RAISE EXCEPTION USING ERRCODE = 'LKBSY'; END IF;
-		ELSIF q.places IS NOT NULL THEN
-			excess := n.places + pending - q.places + 1;
+			-- then count again: all grants with a lower version are there, or have told
+			v := dlock.next_version();
+		ELSE
+			excess := n.places + pending - q.places + (cardinality(taken) = 0)::integer;
 		END IF;
 	END LOOP;
 	IF excess > 0 THEN
-		taken := dlock.lock_over(q.key, excess);
+		taken := CASE WHEN cardinality(taken) = 0 THEN dlock.lock_over(q.key, excess) ELSE '{}' END;
 		IF cardinality(taken) < excess THEN RAISE EXCEPTION USING ERRCODE = 'LKBSY'; END IF;
 		DELETE FROM dlock.locks l WHERE l.key = q.key AND l.slot = ANY (taken[2:]);
 	END IF;
 	IF s.held THEN UPDATE dlock.locks l SET held = false WHERE l.key = q.key AND l.slot = 0; END IF;
-	v := dlock.next_version();
 	PERFORM dlock.write(q, coalesce(taken[1], v), v, NULL);
 	RETURN v;
 END $$;
@@ -446,10 +437,8 @@ CREATE FUNCTION dlock.lock_deadline() RETURNS timestamptz LANGUAGE sql AS $$
 	SELECT CASE s.setting WHEN '0' THEN 'infinity' ELSE clock_timestamp() + make_interval(secs => s.setting::integer / 1000.0) END
 	  FROM pg_settings s WHERE s.name = 'lock_timeout' $$;
 CREATE FUNCTION dlock.set_lock_timeout(until timestamptz) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-	PERFORM set_config('lock_timeout', CASE WHEN until = 'infinity' THEN '0' ELSE
-		greatest(1, least(2147483647, ceil(1000 * extract(epoch FROM until - clock_timestamp()))))::bigint::text END, true);
-END $$;
+BEGIN PERFORM set_config('lock_timeout', CASE WHEN until = 'infinity' THEN '0' ELSE
+		greatest(1, least(2147483647, ceil(1000 * extract(epoch FROM until - clock_timestamp()))))::bigint::text END, true); END $$;
 
 -- Sleep until something can have changed.  LKBSY: the time is up.
 CREATE FUNCTION dlock.pause(INOUT span interval, until timestamptz, deadline timestamptz) LANGUAGE plpgsql AS $$
@@ -566,6 +555,11 @@ END $$;
 CREATE FUNCTION dlock.fence(k text, v bigint, exclusive_only boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE f record := dlock.find_locked(k, v, NULL, 'fence');
 BEGIN
+	-- the lock passes over changes since the snapshot of such a transaction; this one is 40001 then, and is not kept
+	IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+		BEGIN PERFORM FROM dlock.locks l WHERE l.key = k AND l.slot = (f.r).slot FOR SHARE; RAISE EXCEPTION USING ERRCODE = 'LKEND';
+		EXCEPTION WHEN SQLSTATE 'LKEND' THEN NULL; END;
+	END IF;
 	PERFORM dlock.require(f.answer = 'held' AND NOT (exclusive_only AND (f.r).slot <> 0), 'LK001',
 		format('lock "%s" is not held with version %s', k, v),
 		CASE f.answer WHEN 'not_held' THEN 'It has expired, was released, or was never acquired.'
@@ -584,10 +578,7 @@ CREATE FUNCTION dlock_acquire(key text, ttl interval DEFAULT NULL, owner text DE
 DECLARE
 	ok boolean := dlock.enter('dlock_acquire()', true);
 	q dlock.request := dlock.request(key, ttl, owner, value, slots, shared, at_least, delay, again);
-BEGIN
-	ok := dlock.check_missing(priority, cleanup, force, session, lazy);
-	RETURN dlock.acquire(q, wait);
-END $$;
+BEGIN RETURN CASE WHEN dlock.check_missing(priority, cleanup, force, session, lazy) THEN dlock.acquire(q, wait) END; END $$;
 
 CREATE PROCEDURE dlock_lock(key text, ttl interval DEFAULT NULL, owner text DEFAULT NULL, value text DEFAULT NULL,
 	wait interval DEFAULT NULL, priority integer DEFAULT 0, cleanup interval DEFAULT '0', force boolean DEFAULT false,
@@ -596,10 +587,7 @@ CREATE PROCEDURE dlock_lock(key text, ttl interval DEFAULT NULL, owner text DEFA
 DECLARE
 	ok boolean := dlock.enter('dlock_lock()', true);
 	q dlock.request := dlock.request(key, ttl, owner, value, slots, shared, at_least, delay, again);
-BEGIN
-	ok := dlock.check_missing(priority, cleanup, force, session, lazy);
-	version := dlock.acquire(q, wait);
-END $$;
+BEGIN version := CASE WHEN dlock.check_missing(priority, cleanup, force, session, lazy) THEN dlock.acquire(q, wait) END; END $$;
 CREATE FUNCTION dlock_acquire_all(keys text[], ttl interval DEFAULT NULL, owner text DEFAULT NULL, value text DEFAULT NULL,
 	wait interval DEFAULT '0', priority integer DEFAULT 0, session boolean DEFAULT false, slots integer[] DEFAULT NULL,
 	shared boolean[] DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -648,11 +636,11 @@ BEGIN
 	RETURN 'released';
 END $$;
 CREATE FUNCTION dlock_check(key text, version bigint DEFAULT NULL, owner text DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE ok boolean := dlock.enter('dlock_check()', false) AND dlock.check_claim(key, version, owner);
-BEGIN RETURN (dlock.find(key, version, owner, dlock.caller())).answer; END $$;
+BEGIN RETURN CASE WHEN dlock.enter('dlock_check()', false) AND dlock.check_claim(key, version, owner)
+	THEN (dlock.find(key, version, owner, dlock.caller())).answer END; END $$;
 CREATE FUNCTION dlock_holds(key text, version bigint DEFAULT NULL, owner text DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE ok boolean := dlock.enter('dlock_holds()', false) AND dlock.check_claim(key, version, owner);
-BEGIN RETURN (dlock.find(key, version, owner, dlock.caller())).answer = 'held'; END $$;
+BEGIN RETURN CASE WHEN dlock.enter('dlock_holds()', false) AND dlock.check_claim(key, version, owner)
+	THEN (dlock.find(key, version, owner, dlock.caller())).answer = 'held' END; END $$;
 CREATE FUNCTION dlock_fence(key text, version bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE ok boolean := dlock.enter('dlock_fence()', true, true) AND dlock.check_key(key) AND dlock.given('version', version IS NOT NULL);
 BEGIN PERFORM dlock.fence(key, version, false); END $$;
@@ -733,14 +721,14 @@ CREATE FUNCTION dlock.shown(only_key text, pattern text, after text, max_keys in
 RETURNS TABLE (key text, version bigint, owner text, role regrole, value text, state text, priority integer,
 	acquired_at timestamptz, refreshed_at timestamptz, expires_at timestamptz, remaining interval, ttl interval, pid integer,
 	slots integer, using_pid integer, requestor_owner text, requestor_priority integer, requestor_since timestamptz,
-	requestor_deadline timestamptz, ends_at timestamptz) LANGUAGE plpgsql AS $$
+	requestor_deadline timestamptz, ends_at timestamptz, origin text) LANGUAGE plpgsql AS $$
 DECLARE me oid := dlock.caller();
 BEGIN
 	-- the constant pattern lets the planner use the index
 	RETURN QUERY EXECUTE format('SELECT l.key::text, l.version, CASE WHEN x.live AND x.sees THEN l.owner::text END, l.role,
 		CASE WHEN x.live AND x.sees THEN l.value END, CASE WHEN x.live THEN ''held'' ELSE ''cooling'' END, 0,
 		l.acquired_at, l.refreshed_at, x.until, x.until - $1, l.ttl, NULL::integer, nullif(l.slots, 0),
-		NULL::integer, NULL::text, NULL::integer, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz
+		NULL::integer, NULL::text, NULL::integer, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::text
 		FROM (SELECT l, dense_rank() OVER (ORDER BY l.key) AS n FROM dlock.locks l
 			   WHERE %s AND ($3 IS NULL OR l.key > $3) AND dlock.busy_until(l) > $1) AS y,
 		LATERAL (SELECT (y.l).*) AS l,
@@ -757,8 +745,7 @@ GRANT SELECT ON dlock_locks TO PUBLIC;
 COMMENT ON VIEW dlock_locks IS 'one row for each live grant and each key that is cooling; owner and value of another role''s grant are null';
 
 CREATE FUNCTION dlock_get(key text) RETURNS SETOF dlock_locks LANGUAGE plpgsql ROWS 1 AS $$
-DECLARE ok boolean := dlock.check_key(key);
-BEGIN RETURN QUERY SELECT * FROM dlock.shown(dlock_get.key, NULL, NULL, NULL); END $$;
+BEGIN RETURN QUERY SELECT * FROM dlock.shown(CASE WHEN dlock.check_key(dlock_get.key) THEN dlock_get.key END, NULL, NULL, NULL); END $$;
 CREATE FUNCTION dlock_list(pattern text DEFAULT '*', after text DEFAULT NULL, "limit" integer DEFAULT NULL)
 RETURNS SETOF dlock_locks LANGUAGE plpgsql ROWS 100 AS $$
 DECLARE
@@ -845,12 +832,13 @@ DECLARE
 	sync text := current_setting('synchronous_commit');
 	dead bigint := (SELECT count(*) FROM dlock.locks l WHERE dlock.busy_until(l) <= clock_timestamp());
 BEGIN
-	RETURN QUERY SELECT h.name, CASE WHEN h.ok THEN 'ok' ELSE 'warning' END, h.detail, h.hint FROM (VALUES
-		('edition', true, 'portable: see the rows below for what is weaker than in extension dlock', NULL),
+	-- the first row is the verdict
+	RETURN QUERY SELECT h.name, CASE WHEN h.ok AND (h.name <> 'edition' OR bool_and(h.ok) OVER ()) THEN 'ok' ELSE 'warning' END, h.detail, h.hint FROM (VALUES
+		('edition', true, 'portable: see the rows below for what is weaker than in extension dlock', 'If this row is a warning, so is one of those below.'),
 		('server', true, CASE WHEN standby THEN 'standby' ELSE 'primary, timeline ' || coalesce(nullif(left(dlock.server(), 8), ''), 'unknown') END, NULL),
-		('clock', false, 'the wall clock counts: a step of it, or a standby whose clock differs, shortens or lengthens every lease',
+		('clock', true, 'the wall clock counts: a step of it, or a standby whose clock differs, shortens or lengthens every lease',
 			'Run NTP that slews, on all servers, or choose TTLs that are longer than a step can be.'),
-		('isolation', false, 'REPEATABLE READ and SERIALIZABLE transactions can only fence, and get 40001 if the grant was renewed meanwhile',
+		('isolation', true, 'REPEATABLE READ and SERIALIZABLE transactions can only fence, and get 40001 if the grant was renewed meanwhile',
 			'Acquire, renew and release in READ COMMITTED transactions.'),
 		('synchronous_standby_names', names <> '', CASE names WHEN '' THEN 'empty: commits wait for no standby, so a failover can lose the latest grants'
 			ELSE names || ': a commit with a grant waits for these' END, CASE names WHEN '' THEN 'Set it if grants have to survive a failover.' END),

@@ -183,6 +183,12 @@ typedef struct dlock_open_options
 	 * one, these ask a few times a second.  Session locks come on top.
 	 */
 	int			max_connections;
+
+	/*
+	 * The schema of the functions, if the portable edition was installed there
+	 * without an extension.  NULL: that of the extension.
+	 */
+	const char *schema;
 } dlock_open_options;
 
 extern void dlock_open_options_init_size(dlock_open_options *options, size_t size);
@@ -481,6 +487,14 @@ extern int64_t dlock_left_ms(const dlock_lock *lock);
 /* Why it was lost; DLOCK_REASON_NONE if it was not.  Local. */
 extern dlock_reason dlock_lost_reason(const dlock_lock *lock);
 
+/*
+ * If it was taken away, by whom and why, as the server announced it, for a person to
+ * read: by role "ops": the host is gone.  Otherwise, and if that was not heard, "".
+ * Any role can forge an announcement, so it explains a loss and proves nothing.
+ * Valid until dlock_free().  Local.
+ */
+extern const char *dlock_lost_detail(const dlock_lock *lock);
+
 /* The version, which is the fencing token.  These six are local. */
 extern int64_t dlock_version(const dlock_lock *lock);
 extern const char *dlock_key(const dlock_lock *lock);
@@ -551,7 +565,9 @@ typedef struct dlock_info
 	int32_t		slots;			/* as in dlock_options; 0: it is shared */
 	int			shared;
 	int32_t		using_pid;		/* of an open transaction that uses it, or 0 */
-	int			hidden;			/* 1: we may not see owner and value */
+	int			hidden;			/* 1: we may not see owner, value and origin */
+	char	   *origin;			/* of a grant without an owner, the session
+								 * that acquired it; NULL: not known */
 } dlock_info;
 
 /* A row of the view dlock_waiters. */

@@ -51,6 +51,7 @@ typedef struct
 	const char *host;
 	const char *port;
 	const char *user;
+	const char *schema;			/* NULL: that of the extension */
 	int64_t		timeout;		/* -1: the library's */
 
 	/* what to lock */
@@ -141,7 +142,6 @@ extern int	report_status(dlock_status status, const dlock_error *err,
 						  const char *key);
 extern int	give_up(dlock_handle *handle, dlock_status status,
 					const dlock_error *err, const char *key);
-extern const char *default_owner(void);
 extern void fill_lock_options(const Options *options, dlock_options *out);
 
 /* the commands */

@@ -87,6 +87,7 @@ connect_server(const Options *options)
 		open_options.timeout_ms = options->timeout;
 	text_format(&name, "dlock %s", current_command);
 	open_options.application_name = name.data;
+	open_options.schema = options->schema;
 	status = dlock_open(conninfo.data, &open_options, &handle, &err);
 	if (status != DLOCK_OK)
 		exit(report_status(status, &err, options->key));
@@ -245,7 +246,7 @@ give_up(dlock_handle *handle, dlock_status status, const dlock_error *err,
  * An owner that is unique, and tells a person where it comes from.  Valid until
  * the next call.
  */
-const char *
+static const char *
 default_owner(void)
 {
 	char		host[256] = "";

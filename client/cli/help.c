@@ -202,6 +202,8 @@ static const char connection_help[] =
 "  -h, --host=HOST            server host or socket directory\n"
 "  -p, --port=PORT            server port\n"
 "  -U, --username=NAME        role\n"
+"      --schema=NAME          schema of the portable edition, if it was installed\n"
+"                             without an extension\n"
 "      --timeout=DURATION     how long the servers may be silent or unreachable\n"
 "                             before dlock gives up (default: 10s)\n";
 
@@ -319,7 +321,7 @@ similar_command(const char *word)
 const char *
 similar_option(CommandId id, const char *word)
 {
-	static const char *const common[] = {"dbname", "host", "port", "username", "timeout", "help"};
+	static const char *const common[] = {"dbname", "host", "port", "username", "schema", "timeout", "help"};
 	const char *best = NULL;
 	int			least = strlen(word) < 4 ? 2 : 3;
 	size_t		i;

@@ -54,6 +54,7 @@ static const OptionRow option_rows[] = {
 	{"host", 'h', STRING, FIELD(host), 0, NULL},
 	{"port", 'p', STRING, FIELD(port), 0, NULL},
 	{"username", 'U', STRING, FIELD(user), 0, NULL},
+	{"schema", 0, STRING, FIELD(schema), 0, NULL},
 	{"timeout", 0, POSITIVE_DURATION, FIELD(timeout), 0, NULL},
 	{"help", 0, FLAG, FIELD(help), 0, NULL},
 	{"ttl", 0, POSITIVE_DURATION, FIELD(ttl), 0, NULL},
@@ -287,8 +288,8 @@ make_long_options(struct option *to)
 static bool
 is_common(const OptionRow *row)
 {
-	return row->letter != 0 || strcmp(row->name, "timeout") == 0 ||
-		strcmp(row->name, "help") == 0;
+	return row->letter != 0 || strcmp(row->name, "schema") == 0 ||
+		strcmp(row->name, "timeout") == 0 || strcmp(row->name, "help") == 0;
 }
 
 static bool

@@ -3,7 +3,7 @@ s/EXTENSION (IF (NOT )?EXISTS )?dlock\b/EXTENSION \1dlock_portable/
 # the portable edition has no priority; these tests do not depend on it
 s/, priority => [0-9]+//g
 # it cannot tell whether it is called outside of a transaction block
-/^WARNING:  dlock_fence\(\) protects nothing/,/^HINT:/d
+/^(s2: )?WARNING:  dlock_fence\(\) protects nothing/,/^HINT:/d
 /^WARNING:  25P01$/d
 # prepared transactions work; a request that waits for itself waits
 /^-- PREPARE TRANSACTION/,$d

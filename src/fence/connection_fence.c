@@ -46,7 +46,6 @@
 #include "replication/logicalworker.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
-#include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
 #include "errors.h"

@@ -19,11 +19,16 @@
  */
 #include "postgres.h"
 
+/* as in backend_wait.c */
+#undef ENABLE_GSS
+
 #include "access/transam.h"
+#include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "storage/sinval.h"
+#include "utils/guc.h"
 
 #include "clock.h"
 #include "database.h"
@@ -36,6 +41,8 @@
 #include "rows/version.h"
 #include "rows/write.h"
 #include "shmem.h"
+
+#define ORIGIN_LENGTH	128
 
 /*
  * Has the transaction that was changing the row ended by now?  Then an acquire
@@ -67,6 +74,23 @@ end_of(const DlockRequest *request, int64 acquired_at, int64 from, int64 ttl)
 	return request->max_hold == 0 ? expires : Min(expires, acquired_at + request->max_hold);
 }
 
+/*
+ * Whom to ask about a grant that has no owner: this session.  It is kept in the row,
+ * because a pooled session serves another client next, and others end.
+ */
+static const char *
+origin(void)
+{
+	static char text[ORIGIN_LENGTH];
+	const char *name = application_name != NULL ? application_name : "";
+	const char *host = MyProcPort != NULL && MyProcPort->remote_host != NULL ?
+		MyProcPort->remote_host : "";
+
+	snprintf(text, sizeof(text), "pid %d%s%s%s%s", MyProcPid, name[0] != '\0' ? ", " : "", name,
+			 host[0] != '\0' ? " from " : "", host);
+	return text;
+}
+
 /* A grant on the terms of the request, from now on. */
 static void
 fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 now)
@@ -74,6 +98,7 @@ fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 
 	grant->terms = request->terms;
 	grant->version = version;
 	grant->pid = request->session ? MyProcPid : 0;
+	grant->origin = request->terms.owner == NULL && !request->terms.spent ? origin() : NULL;
 	grant->acquired_at = now;
 	grant->refreshed_at = now;
 	grant->expires_at = now + request->terms.ttl;
@@ -121,6 +146,7 @@ granted(DlockTry *try, const DlockGrant *grant)
  * The other rows that end when this is granted
  */
 
+/* Lock a row that will end.  From then on this try has written (README, 13). */
 static DlockLocked
 lock_row(DlockTry *try, int i)
 {
@@ -489,6 +515,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 	return true;
 }
 
+/* The new row of a place, or the one that is there.  False: look again. */
 static bool
 put_in_place(DlockTry *try, int taken, DlockGrant *grant)
 {
@@ -592,6 +619,7 @@ dlock_grant_hand_over(DlockTry *try, DlockVerdict verdict, int64 now, int change
 
 	dlock_row_grant(try->store.heap, row->tuple, &grant);
 	grant.terms.owner = request->terms.owner;
+	grant.origin = NULL;
 	if (request->terms.ttl != 0)
 		grant.terms.ttl = request->terms.ttl;
 	grant.version = dlock_version_next(&try->store);

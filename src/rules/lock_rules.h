@@ -274,8 +274,6 @@ extern bool dlock_rules_blocks(const DlockState *row, const DlockRequest *reques
 							   int64 now);
 extern int	dlock_rules_must_end(const DlockState *rows, int nrows,
 								 const DlockRequest *request, int64 now);
-extern DlockVerdict dlock_rules_end(const DlockState *row, int i, bool is_lost,
-									int64 now);
 extern DlockVerdict dlock_rules_decide(DlockState *rows, int nrows,
 									   const DlockRequest *request,
 									   const DlockTurn *turn, int64 now);

@@ -534,7 +534,7 @@ sub conformance
 		conf => "listen_addresses = '127.0.0.1'\nmax_connections = 200\nlog_statement = all\nlog_line_prefix = '%m [%p] %q%d '\n"
 		  . ($params{conf} // ''));
 	$shared{node}->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE ROLE stranger LOGIN');
-	@languages = map { new_language(@$_) } grep { $_->[0] ne ($params{but} // '') } drivers();
+	@languages = map { new_language(@$_) } drivers();
 
 	my @features = split ' ', $shared{node}->safe_psql($languages[0]{name}, q{SELECT array_to_string(features, ' ') FROM dlock_features()});
 	if ($params{standby})

@@ -211,12 +211,13 @@ sub write_file
 sub configure
 {
 	my ($self, $node) = @_;
+	my $preload = $self->{preload} ? 'dlock' : '';
 
 	write_file($self->data($node) . '/postgresql.conf', <<"END");
 listen_addresses = ''
 unix_socket_directories = '$self->{work}/sock/$node'
 port = 5432
-shared_preload_libraries = 'dlock'
+shared_preload_libraries = '$preload'
 dlock.reap_interval = '100ms'
 # only processes fail here, not power
 fsync = off

@@ -67,9 +67,10 @@ my %faults = (
 
 sub kinds
 {
-	my ($mode) = @_;
+	my ($mode, $edition) = @_;
 
-	return sort grep { !defined $mode || " $faults{$_}[0] " =~ / $mode / } keys %faults;
+	return sort grep { !defined $mode || " $faults{$_}[0] " =~ / $mode / }
+	  grep { ($edition // 'c') eq 'c' || !/^(?:granter-|worker-|clock)/ } keys %faults;
 }
 
 sub cause

@@ -10,6 +10,7 @@ torture_build() {
 
 	if ! {
 		as_user make -s -C "$work/tree" -j "$(nproc)" PG_CONFIG="$pg_config" with_llvm=no all install &&
+			as_user make -s -C "$work/tree/portable" PG_CONFIG="$pg_config" install &&
 			as_user make -s -C "$work/tree/client/c" -j "$(nproc)" "${flags[@]}" libdlock.a &&
 			as_user make -s -C "$work/tree/test/torture" -j "$(nproc)" "${flags[@]}" client routed &&
 			as_user make -s -C "$work/tree/test/torture" -j "$(nproc)" all

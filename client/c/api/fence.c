@@ -36,16 +36,16 @@ refused(PGconn *conn, const PGresult *result, dlock_error *err)
 
 /* The schema of the extension in the database of that connection, as SQL. */
 static dlock_status
-find_schema(PGconn *conn, char *schema, size_t size, dlock_error *err)
+find_schema(PGconn *conn, const DlockConninfo *conninfo, char *schema, size_t size, dlock_error *err)
 {
-	PGresult   *result = PQexec(conn, dlock_sql_schema);
+	const char *params[] = {conninfo->schema};
+	PGresult   *result = PQexecParams(conn, dlock_sql_schema, 1, NULL, params, NULL, NULL, 0);
 	dlock_status status = DLOCK_OK;
 
 	if (PQresultStatus(result) != PGRES_TUPLES_OK)
 		status = refused(conn, result, err);
 	else if (PQntuples(result) == 0)
-		status = dlock_fail(err, DLOCK_NOT_READY, "extension \"dlock\" is not installed in database \"%s\"",
-							PQdb(conn));
+		status = dlock_conn_not_installed(conninfo, PQdb(conn), err);
 	else
 		snprintf(schema, size, "%s", PQgetvalue(result, 0, 0));
 	PQclear(result);
@@ -98,7 +98,7 @@ dlock_fence(struct pg_conn *conn, const dlock_lock *lock, dlock_error *err)
 		return dlock_fail(err, DLOCK_INVALID, "connection and lock must not be null");
 	if (PQtransactionStatus(conn) == PQTRANS_IDLE)
 		return dlock_fail(err, DLOCK_INVALID, "a fence protects nothing outside a transaction block");
-	status = find_schema(conn, schema, sizeof(schema), err);
+	status = find_schema(conn, lock->handle->conninfo, schema, sizeof(schema), err);
 	if (status != DLOCK_OK)
 		return status;
 	snprintf(sql, sizeof(sql), dlock_sql_fence, schema);

@@ -125,6 +125,7 @@ fill_info(dlock_info *info, const DlockReply *reply, int row)
 	}
 	info->using_pid = (int32_t) dlock_reply_int(reply, row, 20);
 	info->hidden = dlock_reply_bool(reply, row, 21);
+	info->origin = copy(reply, row, 22, &ok);
 	return ok;
 }
 
@@ -137,6 +138,7 @@ clear_info(dlock_info *info)
 	free(info->value);
 	free(info->state);
 	free(info->requestor_owner);
+	free(info->origin);
 }
 
 void

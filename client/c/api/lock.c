@@ -391,6 +391,13 @@ dlock_lost_reason(const dlock_lock *lock)
 	return reason;
 }
 
+/* Nothing is heard of a lock after its loss, so the text does not change any more. */
+const char *
+dlock_lost_detail(const dlock_lock *lock)
+{
+	return dlock_lost_reason(lock) == DLOCK_REASON_FORCED ? lock->forced_by : "";
+}
+
 int64_t
 dlock_version(const dlock_lock *lock)
 {

@@ -44,7 +44,8 @@
 "(EXTRACT(EPOCH FROM " x ") OPERATOR(pg_catalog.*) 1000::pg_catalog.numeric)" INT8
 
 /*
- * Connecting: $1 is the process that libpq believes to be connected to.
+ * Connecting: $1 is the process that libpq believes to be connected to, $2 the schema
+ * that the program has named, or null.
  *
  * A session that is ours alone gets a search_path without schemas of other
  * roles, in case a statement below ever misses a qualification.  It is ours if
@@ -65,15 +66,29 @@
  * effect together, so in such a session it allows them in one transaction.  Events
  * of the clusters do not reach a router.
  *
- * The last column says whether a grant is answered before it is flushed.
+ * The portable edition may have been installed without an extension; then the program
+ * names its schema.  Everybody can set its settings, so these are not asked for.
+ *
+ * The last columns say whether a grant is answered before it is flushed, and whether it
+ * is the portable edition.
  *
  * connect.c needs a warning of the server (hear_notice()), so warnings must not
  * be turned off.  With a pooler in between that is up to the administrator.
  */
+#define IS_EXTENSION(name) "e.extname" EQUALS "'" name "'::pg_catalog.name"
+
+/* The schema that is named, or that of an extension: dlock comes before the others. */
+#define FROM_SCHEMA(named, is_one) \
+" FROM pg_catalog.pg_namespace n LEFT JOIN pg_catalog.pg_extension e ON e.extnamespace" EQUALS "n.oid AND (" is_one ")" \
+" WHERE CASE WHEN " named TEXT " IS NULL THEN e.extname IS NOT NULL ELSE n.nspname" EQUALS named "::pg_catalog.name END" \
+" ORDER BY e.extname LIMIT 1"
+
+#define IS_PORTABLE "(e.extname IS NULL OR " IS_EXTENSION("dlock_portable") ")"
+
 const char	dlock_sql_lookup[] =
 "SELECT pg_catalog.quote_ident(n.nspname" TEXT "), pg_catalog.pg_backend_pid(),"
 " (SELECT " EPOCH_MS("LEAST(pg_catalog.current_setting('dlock.default_ttl', true)" INTERVAL ","
-					 " pg_catalog.current_setting('dlock.max_ttl', true)" INTERVAL ")") "),"
+					 " pg_catalog.current_setting('dlock.max_ttl', true)" INTERVAL ")") " WHERE NOT " IS_PORTABLE "),"
 " (SELECT " EPOCH_MS("pg_catalog.current_setting('statement_timeout')" INTERVAL) "),"
 " CASE WHEN pg_catalog.current_setting('client_min_messages')" EQUALS "'error'" TEXT
 " THEN pg_catalog.set_config('client_min_messages', 'warning', false) END,"
@@ -83,24 +98,21 @@ const char	dlock_sql_lookup[] =
 " pg_catalog.set_config('lock_timeout', '0', false),"
 " CASE WHEN pg_catalog.current_setting('transaction_timeout', true) IS NOT NULL"
 " THEN pg_catalog.set_config('transaction_timeout', '0', false) END,"
-" CASE WHEN e.extname" EQUALS "'dlock_router'::pg_catalog.name"
+" CASE WHEN " IS_EXTENSION("dlock_router")
 " THEN pg_catalog.set_config('dlock_router.autocommit_ok', 'on', false) END) END,"
-" e.extname" EQUALS "'dlock_router'::pg_catalog.name,"
+" " IS_EXTENSION("dlock_router") ","
 " pg_catalog.current_setting('dlock.durable_grants', true)" EQUALS "'off'" TEXT
-" AND pg_catalog.current_setting('synchronous_commit')" EQUALS "'off'" TEXT
-" FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
-" WHERE (e.extname" EQUALS "'dlock'::pg_catalog.name"
-" OR e.extname" EQUALS "'dlock_router'::pg_catalog.name)"
-" AND n.oid" EQUALS "e.extnamespace ORDER BY e.extname LIMIT 1";
+" AND pg_catalog.current_setting('synchronous_commit')" EQUALS "'off'" TEXT ","
+" " IS_PORTABLE
+FROM_SCHEMA("$2", IS_EXTENSION("dlock") " OR " IS_EXTENSION("dlock_portable") " OR " IS_EXTENSION("dlock_router"));
 
 /*
  * On a connection of the program: the schema, and the fence in that schema, which
- * replaces %s.
+ * replaces %s.  $1 is the schema that the program has named, or null.
  */
 const char	dlock_sql_schema[] =
 "SELECT pg_catalog.quote_ident(n.nspname" TEXT ")"
-" FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n"
-" WHERE e.extname" EQUALS "'dlock'::pg_catalog.name AND n.oid" EQUALS "e.extnamespace";
+FROM_SCHEMA("$1", IS_EXTENSION("dlock") " OR " IS_EXTENSION("dlock_portable"));
 
 const char	dlock_sql_fence[] = "SELECT %s.dlock_fence(key => $1" TEXT ", version => $2" INT8 ")";
 
@@ -380,6 +392,14 @@ const char	dlock_sql_abandoned[] =
 ") AS u(k, o, q, t)";
 
 /*
+ * The portable edition does not tell who waits: this takes the place of dlock_waiters.
+ */
+const char	dlock_sql_no_waiters[] =
+"(SELECT NULL" TEXT " AS key, NULL" INT4 " AS pid, NULL" INT8 " AS ticket, NULL::pg_catalog.regrole AS role, NULL" TEXT " AS owner,"
+" NULL" INT4 " AS priority, NULL" INT4 " AS slots, NULL" INT4 " AS \"position\", NULL::pg_catalog.timestamptz AS since,"
+" NULL::pg_catalog.timestamptz AS until WHERE false)";
+
+/*
  * Looking: fill_info() and dlock_list_waiters() in inspect.c know the columns by
  * number.  A key that an open transaction keeps busy has no version.  Whether we
  * may see owner and value is decided as the server does it; a router names roles
@@ -396,7 +416,7 @@ EPOCH_MS("l.acquired_at") ", " EPOCH_MS("l.refreshed_at") ", " EPOCH_MS("l.expir
 EPOCH_MS("l.remaining") ", " EPOCH_MS("l.ttl") ", l.pid, l.requestor_priority IS NOT NULL, " \
 "l.requestor_owner, l.requestor_priority, " \
 EPOCH_MS("l.requestor_since") ", " EPOCH_MS("l.requestor_deadline") ", " \
-"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 "), l.slots, l.using_pid, " MAY_NOT_SEE("l.role")
+"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 "), l.slots, l.using_pid, " MAY_NOT_SEE("l.role") ", l.origin"
 
 /* key; its grants, the oldest first, and then what is pending */
 const char	dlock_sql_info[] = "SELECT " INFO_COLUMNS
@@ -457,6 +477,7 @@ const char	dlock_sql_stats[] =
 "('preempted'" TEXT ", s.preempted, false), "
 "('forced'" TEXT ", s.forced, false), "
 "('fence_rejected'" TEXT ", s.fence_rejected, false), "
+"('tickets_refused'" TEXT ", s.tickets_refused, false), "
 "('waiting'" TEXT ", s.waiting, false), "
 "('stats_reset'" TEXT ", " EPOCH_MS("s.stats_reset") ", true)) v(name, value, is_time)";
 
@@ -464,6 +485,6 @@ const char	dlock_sql_stats[] =
 const char	dlock_sql_wait_times[] =
 "SELECT " EPOCH_MS("t.upper") ", t.count FROM @.dlock_wait_times t";
 
-/* key, busy, waits, how long in milliseconds */
+/* key, busy, waits, how long in milliseconds, lost */
 const char	dlock_sql_contended[] =
-"SELECT c.key, c.busy, c.waits, " EPOCH_MS("c.wait_time") " FROM @.dlock_contended c";
+"SELECT c.key, c.busy, c.waits, " EPOCH_MS("c.wait_time") ", c.lost FROM @.dlock_contended c";

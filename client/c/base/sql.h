@@ -79,6 +79,7 @@ extern const char dlock_sql_info[];
 extern const char dlock_sql_list[];
 extern const char dlock_sql_list_hot[];
 extern const char dlock_sql_waiters[];
+extern const char dlock_sql_no_waiters[];
 extern const char dlock_sql_watch[];
 extern const char dlock_sql_health[];
 extern const char dlock_sql_stats[];

@@ -100,6 +100,7 @@ struct dlock_lock
 	bool		heard;			/* an event, not asked about yet */
 	bool		asking;			/* about it, in the statement that was sent */
 	bool		forced;			/* an event said so, which may be false */
+	char		forced_by[352]; /* and by whom and why, or "" */
 
 	/* events to be told; see callbacks.c */
 	bool		tell_preempted;
@@ -468,7 +469,6 @@ extern void dlock_wakeup_init(DlockWakeup *wakeup);
 extern bool dlock_wakeup_make(DlockWakeup *wakeup);
 extern void dlock_wakeup_ring(const DlockWakeup *wakeup);
 extern void dlock_wakeup_clear(const DlockWakeup *wakeup);
-extern void dlock_wakeup_free(DlockWakeup *wakeup);
 
 /* links.c */
 extern void dlock_links_settle(dlock_handle *handle, int64_t now);
@@ -565,6 +565,7 @@ typedef struct DlockEvent
 	size_t		key_len;
 	bool		forced;
 	bool		missed;
+	char		by[64];			/* a role, truncated */
 	char		code[6];		/* SQLSTATE of the error that ended its wait,
 								 * or "" */
 	char		reason[256];	/* its message, truncated */

@@ -12,7 +12,8 @@
  *
  * and from the beginning if the server does not know the ticket any more.  A session
  * lock, several locks at once, and a request with a long value cannot wait by ticket:
- * their TRY is a statement that waits on the server.  To adopt a grant is a TRY, too.
+ * their TRY is a statement that waits on the server.  To adopt a grant is a TRY, too.  The
+ * portable edition has no tickets: there, a wait is a TRY now and then.
  *
  * A release is one request, after a renewal that was sent has been answered.
  *
@@ -315,6 +316,22 @@ ask_confirm(dlock_op *op)
 	submit_list(op);
 }
 
+/* Are there none?  Known when the first connection is there. */
+static bool
+has_no_tickets(const dlock_op *op)
+{
+	return __atomic_load_n(&op->handle->conninfo->portable, __ATOMIC_RELAXED);
+}
+
+/* Begin again after a pause. */
+static void
+begin_later(dlock_op *op)
+{
+	op->stage = DLOCK_STAGE_START;
+	op->due = dlock_min(dlock_now() + dlock_jitter(DLOCK_POLL_MS), op->wait_until);
+	dlock_loop_due(op->handle, &op->handle->expire_at, op->due);
+}
+
 /*
  * The first request, and after that whenever nothing is known of it.  A try that has a
  * priority would not give the holder the time to yield, so it goes into the queue at
@@ -327,7 +344,7 @@ begin(dlock_op *op)
 		ask_adopt(op);
 	else if (op->kind == DLOCK_OP_STATEMENT)
 		ask_statement(op);
-	else if (op->options.priority > 0 && dlock_now() < op->wait_until)
+	else if (op->options.priority > 0 && dlock_now() < op->wait_until && !has_no_tickets(op))
 		ask_enqueue(op);
 	else
 		ask_try(op);
@@ -556,6 +573,8 @@ tried(dlock_op *op, const DlockReply *reply)
 		dlock_conn_free(op->request.conn);
 		end_busy(op);
 	}
+	else if (has_no_tickets(op))
+		begin_later(op);
 	else
 		ask_enqueue(op);
 }
@@ -702,16 +721,16 @@ failed(dlock_op *op)
 	const DlockRequest *request = &op->request;
 
 	note_doubt(op);
+	/* there is no room for a ticket now */
 	if (op->stage == DLOCK_STAGE_ENQUEUE && strcmp(request->error.sqlstate, "53400") == 0 &&
 		dlock_now() < op->wait_until)
-	{
-		/* there is no room for a ticket now */
-		op->stage = DLOCK_STAGE_START;
-		op->due = dlock_min(dlock_now() + DLOCK_POLL_MS, op->wait_until);
-		dlock_loop_due(op->handle, &op->handle->expire_at, op->due);
-		return;
-	}
-	end_with(op, &request->error);
+		begin_later(op);
+	/* the connection that was made for it has found the portable edition: a try says what is wrong */
+	else if (op->stage == DLOCK_STAGE_ENQUEUE && strcmp(request->error.sqlstate, "0A000") == 0 &&
+			 has_no_tickets(op))
+		ask_try(op);
+	else
+		end_with(op, &request->error);
 }
 
 /*

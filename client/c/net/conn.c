@@ -170,6 +170,10 @@ dlock_conn_result_error(DlockConn *conn, const PGresult *result)
 				 "Drop the function of the same name in schema %s that does not belong to extension dlock,"
 				 " and revoke CREATE on that schema from other roles.",
 				 conn->schema);
+	/* all else that we ask for is there */
+	if (conn->portable && strcmp(conn->error.sqlstate, "42P01") == 0)
+		snprintf(conn->error.message, sizeof(conn->error.message),
+				 "the portable edition of dlock does not support statistics");
 	conn->retry = dlock_error_classify(&conn->error) ||
 		dlock_error_no_cluster(&conn->error, function);
 	conn->timed_out =

@@ -29,7 +29,7 @@ typedef struct DlockHost
 	char	   *port;
 } DlockHost;
 
-/* Constant, except for preferred, unflushed and by_text. */
+/* Constant, except for preferred, unflushed, portable and by_text. */
 typedef struct DlockConninfo
 {
 	char	  **keywords;		/* without those of DlockHost */
@@ -40,7 +40,9 @@ typedef struct DlockConninfo
 	int64_t		connect_ms;		/* for one address */
 	int64_t		only_ms;		/* for the only one that there is */
 	int			preferred;		/* the host that accepted us last; atomic */
+	char	   *schema;			/* that the program has named, or NULL */
 	bool		unflushed;		/* no grant waits for a flush; atomic */
+	bool		portable;		/* its servers have no tickets; atomic */
 	bool		by_text;		/* its servers forget statements that were
 								 * prepared; atomic */
 } DlockConninfo;
@@ -110,6 +112,7 @@ typedef struct DlockConn
 	int64_t		default_ttl;
 	bool		direct;			/* there is no pooler in between */
 	bool		routed;			/* it is a router, not a server with locks */
+	bool		portable;		/* it has the portable edition */
 	int64_t		statement_timeout;	/* as the server has it; 0: none */
 
 	struct DlockPrepareds *prepareds;	/* see prepare.c; NULL: none */
@@ -146,6 +149,7 @@ extern void dlock_conn_step(DlockConn *conn, short revents, int64_t now);
 extern bool dlock_conn_send(DlockConn *conn, const char *sql,
 							const DlockParams *params);
 extern bool dlock_conn_connecting(const DlockConn *conn);
+extern dlock_status dlock_conn_not_installed(const DlockConninfo *conninfo, const char *database, dlock_error *error);
 extern int	dlock_conn_fd(const DlockConn *conn, short *events);
 extern int64_t dlock_conn_until(const DlockConn *conn);
 extern DlockReply *dlock_conn_take(DlockConn *conn);

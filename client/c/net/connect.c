@@ -238,6 +238,20 @@ dlock_connect_silent(DlockConn *conn, int64_t now)
 	next_address(conn, now);
 }
 
+/* There is no extension, or not the schema that was named. */
+dlock_status
+dlock_conn_not_installed(const DlockConninfo *conninfo, const char *database, dlock_error *error)
+{
+	static const char hint[] = "Run CREATE EXTENSION dlock in that database, or name the schema of the portable edition.";
+
+	if (conninfo->schema != NULL)
+		return dlock_fail(error, DLOCK_NOT_READY, "there is no schema \"%s\" in database \"%s\"", conninfo->schema, database);
+	(void) dlock_fail(error, DLOCK_NOT_READY, "extension \"dlock\" is not installed in database \"%s\"", database);
+	if (error != NULL)
+		dlock_clip(error->hint, sizeof(error->hint), hint, strlen(hint));
+	return DLOCK_NOT_READY;
+}
+
 static void
 looked_up(DlockConn *conn, int64_t now)
 {
@@ -251,17 +265,13 @@ looked_up(DlockConn *conn, int64_t now)
 	}
 	if (PQntuples(result) == 0)
 	{
-		dlock_fail(&conn->error, DLOCK_NOT_READY,
-				   "extension \"dlock\" is not installed in database \"%s\"",
-				   PQdb(conn->pg));
-		dlock_clip(conn->error.hint, sizeof(conn->error.hint),
-				   "Run CREATE EXTENSION dlock in that database.", 100);
+		dlock_conn_not_installed(conn->conninfo, PQdb(conn->pg), &conn->error);
 		conn->retry = false;
 		next_address(conn, now);
 		return;
 	}
 
-	if (PQnfields(result) != 8)
+	if (PQnfields(result) != 9)
 	{
 		dlock_fail(&conn->error, DLOCK_SERVER_ERROR, "server \"%s\" gave an unexpected answer", host_name(conn));
 		conn->retry = false;
@@ -278,7 +288,9 @@ looked_up(DlockConn *conn, int64_t now)
 	conn->direct = atoi(PQgetvalue(result, 0, 1)) == PQbackendPID(conn->pg);
 	conn->routed = PQgetvalue(result, 0, 6)[0] == 't';
 	__atomic_store_n(&conn->conninfo->unflushed, PQgetvalue(result, 0, 7)[0] == 't', __ATOMIC_RELAXED);
-	/* null if the library is not preloaded, which the next call will report */
+	conn->portable = PQgetvalue(result, 0, 8)[0] == 't';
+	__atomic_store_n(&conn->conninfo->portable, conn->portable, __ATOMIC_RELAXED);
+	/* null if the library is not preloaded, which the next call will report, or portable */
 	conn->default_ttl = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
 	if (conn->default_ttl <= 0 || conn->default_ttl > DLOCK_MAX_AMOUNT)
 		conn->default_ttl = DLOCK_DEFAULT_TTL_MS;
@@ -296,12 +308,12 @@ static bool
 look_up(DlockConn *conn)
 {
 	char		pid[16];
-	const char *params[] = {pid};
+	const char *params[] = {pid, conn->conninfo->schema};
 
 	snprintf(pid, sizeof(pid), "%d", PQbackendPID(conn->pg));
 	conn->sent_at = dlock_now();
 	return PQsetnonblocking(conn->pg, 1) == 0 &&
-		PQsendQueryParams(conn->pg, dlock_sql_lookup, 1, NULL, params, NULL, NULL, 0);
+		PQsendQueryParams(conn->pg, dlock_sql_lookup, 2, NULL, params, NULL, NULL, 0);
 }
 
 static void

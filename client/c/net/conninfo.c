@@ -247,6 +247,11 @@ dlock_conninfo_make(const char *text, const dlock_open_options *options,
 	{
 		status = add_given(conninfo, given, &ok, err);
 		ok = ok && add_defaults(conninfo, given, options);
+		if (options->schema != NULL)
+		{
+			conninfo->schema = strdup(options->schema);
+			ok = ok && conninfo->schema != NULL;
+		}
 	}
 	PQconninfoFree(given);
 	if (conninfo == NULL || !ok)
@@ -282,6 +287,7 @@ dlock_conninfo_free(DlockConninfo *conninfo)
 	free(conninfo->keywords);
 	free(conninfo->values);
 	free(conninfo->hosts);
+	free(conninfo->schema);
 	free(conninfo);
 }
 

@@ -44,7 +44,7 @@ dlock_error_classify(dlock_error *error)
 	if (starts(code, "28") || is(error, "3D000") || is(error, "42501"))
 		error->status = DLOCK_DENIED;
 	else if (is(error, "55000") || is(error, "42883") || is(error, "3F000") ||
-			 is(error, "42P01") || is(error, "42704") || is(error, "42725"))
+			 is(error, "42P01") || is(error, "42704") || is(error, "42725") || is(error, "0A000"))
 		error->status = DLOCK_NOT_READY;
 	else if (is(error, "55P03"))
 		error->status = DLOCK_REFUSED;

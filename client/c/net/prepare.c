@@ -30,6 +30,7 @@
 #include <libpq-fe.h>
 
 #include "base/constants.h"
+#include "base/sql.h"
 #include "base/util.h"
 #include "net/conn.h"
 
@@ -52,7 +53,12 @@ typedef struct DlockPrepareds
 	int			formats[DLOCK_MAX_PARAMS];
 } DlockPrepareds;
 
-/* The text with the schema of the extension instead of "@"; NULL: no memory. */
+#define WAITERS "@.dlock_waiters"
+
+/*
+ * The text with the schema of the extension instead of "@"; NULL: no memory.  The portable
+ * edition has no view of waiters.
+ */
 static char *
 qualify(DlockConn *conn, const char *sql)
 {
@@ -63,6 +69,12 @@ qualify(DlockConn *conn, const char *sql)
 	while ((at = strstr(sql, "@.")) != NULL)
 	{
 		appendBinaryPQExpBuffer(&text, sql, (size_t) (at - sql));
+		if (conn->portable && strncmp(at, WAITERS, strlen(WAITERS)) == 0)
+		{
+			appendPQExpBufferStr(&text, dlock_sql_no_waiters);
+			sql = at + strlen(WAITERS);
+			continue;
+		}
 		appendPQExpBufferStr(&text, conn->schema);
 		/* the dot stays */
 		sql = at + 1;

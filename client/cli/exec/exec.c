@@ -14,6 +14,7 @@
 #include "exec/hold.h"
 #include "signals.h"
 #include "times.h"
+#include "api/inspect.h"
 #include "base/util.h"
 
 #include <signal.h>
@@ -115,13 +116,15 @@ look_at_locks(Run *run)
 	{
 		dlock_reason reason = dlock_lost_reason(lost);
 
-		error("lock \"%s\" is lost: %s", dlock_key(lost),
+		const char *detail = dlock_lost_detail(lost);
+
+		error("lock \"%s\" is lost: %s%s%s", dlock_key(lost),
 			  reason == DLOCK_REASON_DEADLINE ?
 			  "it could not be renewed in time" :
 			  reason == DLOCK_REASON_PREEMPTED ?
 			  "a higher priority has taken it" :
 			  reason == DLOCK_REASON_FORCED ? "it was taken away" :
-			  "it has expired or was released");
+			  "it has expired or was released", detail[0] != '\0' ? " " : "", detail);
 		ask_to_end(run, END_LOST, SIGTERM,
 				   dlock_min(now + run->grace, run->deadline));
 	}
@@ -241,16 +244,46 @@ give_back(Run *run)
 }
 
 /*
+ * A router and the portable edition have no fence for a whole connection, and a server
+ * takes any setting with a dot in its name.
+ */
+static int
+check_fence(dlock_handle *handle)
+{
+	DlockReply *reply = NULL;
+	dlock_error err = {0};
+	dlock_status status = dlock_read(handle, "SELECT 'connection_fence'::pg_catalog.text OPERATOR(pg_catalog.=)"
+									 " ANY (f.features) FROM @.dlock_features() f", -1, &reply, &err);
+	bool		has_it = status == DLOCK_OK && dlock_reply_bool(reply, 0, 0);
+
+	dlock_reply_free(reply);
+	if (status != DLOCK_OK)
+		return report_status(status, &err, NULL);
+	if (has_it)
+		return 0;
+	error("this server does not support --fence");
+	hint("Call dlock_fence() with DLOCK_KEY and DLOCK_VERSION in the transactions that write.");
+	return EXIT_NOT_READY;
+}
+
+/*
  * Run the command under locks that we hold, and release them.  Returns the exit
  * code, which is the command's own if *reason is END_NONE.
  */
 static int
-run_under(Hold *hold, const Options *options, EndReason *reason)
+run_under(Hold *hold, dlock_handle *handle, const Options *options, EndReason *reason)
 {
 	Run			run = {.options = options,.hold = hold};
-	char	  **variables = make_variables(hold, options->fence);
-	int			code;
+	char	  **variables;
+	int			code = options->fence ? check_fence(handle) : 0;
 
+	if (code != 0)
+	{
+		(void) give_back(&run);
+		*reason = END_NONE;
+		return code;
+	}
+	variables = make_variables(hold, options->fence);
 	run.grace = dlock_min(options->kill_after >= 0 ? options->kill_after :
 						  DEFAULT_KILL_AFTER_MS, hold_ttl(hold) / 4);
 	run.deadline = dlock_now() + hold_left(hold);
@@ -353,7 +386,7 @@ run_exec(const Options *options)
 	if (status != DLOCK_OK)
 		code = report_denied(handle, status, &err, &hold, options);
 	else
-		code = run_under(&hold, options, &reason);
+		code = run_under(&hold, handle, options, &reason);
 	hold_free(&hold);
 	dlock_close(handle);
 	guard_stop();
@@ -426,7 +459,7 @@ run_elect(const Options *options)
 		told = false;
 		notice("elected for \"%s\", term %lld", options->key,
 			   (long long) dlock_version(hold.locks[0]));
-		code = run_under(&hold, options, &reason);
+		code = run_under(&hold, handle, options, &reason);
 		hold_free(&hold);
 		if (reason == END_NONE || options->once || told_to_end)
 			break;

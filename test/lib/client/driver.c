@@ -197,6 +197,7 @@ do_open(Line *line)
 	options.timeout_ms = number_of(line, "timeout", options.timeout_ms);
 	options.ttl_ms = number_of(line, "ttl", options.ttl_ms);
 	options.max_connections = (int) number_of(line, "connections", options.max_connections);
+	options.schema = text_of(line, "schema");
 	options.callback = on_event;
 	release_in_callback = number_of(line, "nested", 0) != 0;
 	close_in_callback = number_of(line, "close", 0) != 0;
