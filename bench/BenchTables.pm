@@ -493,6 +493,14 @@ my @tables = (
 		[ 'semaphore', 'A semaphore of 200 places beside 100 others' ]),
 	[ 'ten', 'Ten keys or none', \&table_ten ],
 	[ 'subsets', 'Random subsets of 20 keys, up to 5 at a time, all or none', \&table_subsets ],
+	[
+		'rates-durable', 'Permits of a rate, durable',
+		\&table_matrix, 'rates_durable', 'permits/s', qw(dlock redis_aof redis_aof_counter)
+	],
+	[
+		'rates-async', 'Permits of a rate, not durable',
+		\&table_matrix, 'rates_async', 'permits/s', qw(dlock redis redis_counter)
+	],
 	[ 'million', 'A million live locks', \&table_million ],
 	[ 'growth', 'More locks, more waiters', \&table_growth ],
 	[ 'memory', 'Memory', \&table_memory ],

@@ -289,7 +289,7 @@ read_options(int argc, char **argv)
 		load_die(load.peer->name, "others hold only keys that are shared, one key at a time");
 	if ((load.work == WORK_CYCLE || load.work == WORK_REFRESH) &&
 		load.nkeys / (load.peer->shares ? 1 : load.nclients) < (uint32_t) load.depth)
-		load_die("--keys", "too few for so many clients");
+		load_die("--keys", "too few for this many clients");
 }
 
 int

@@ -65,8 +65,8 @@ static int	pg_pid(Client *client);
 	{name, waits, refreshes, releases, false, pg_open, pg_start, pg_ready, NULL, \
 	pg_left, pg_close, pg_pid}
 
-#define SHARED_PG_PEER(name) \
-	{name, false, false, true, true, pg_open, pg_start, pg_ready, NULL, \
+#define SHARED_PG_PEER(name, releases) \
+	{name, false, false, releases, true, pg_open, pg_start, pg_ready, NULL, \
 	pg_left, pg_close, pg_pid}
 
 static const PgPeer peers[] = {
@@ -93,7 +93,7 @@ static const PgPeer peers[] = {
 	},
 	{
 		/* any number of readers */
-		SHARED_PG_PEER("dlock_shared"),
+		SHARED_PG_PEER("dlock_shared", true),
 		{
 			{
 				"po", "SELECT dlock_acquire($1, '1min', $2, shared => true)", NULL
@@ -111,7 +111,7 @@ static const PgPeer peers[] = {
 		LIVE_DLOCK
 	},
 	{
-		SHARED_PG_PEER("dlock_semaphore"),
+		SHARED_PG_PEER("dlock_semaphore", true),
 		{
 			{
 				"pos", "SELECT dlock_acquire($1, '1min', $2, slots => $3)", NULL
@@ -124,6 +124,16 @@ static const PgPeer peers[] = {
 			},
 			{
 				NULL, NULL, NULL
+			}
+		},
+		LIVE_DLOCK
+	},
+	{
+		/* a permit is never given back */
+		SHARED_PG_PEER("dlock_limit", false),
+		{
+			{
+				"ps", "SELECT dlock_limit($1, $2, '1min') = '0'", NULL
 			}
 		},
 		LIVE_DLOCK

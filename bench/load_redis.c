@@ -3,8 +3,8 @@
  * load_redis.c
  *	  Redis, through hiredis: SET NX PX, and a script that deletes or renews
  *	  the key if its value is still the owner's, as the documentation of Redis
- *	  recommends.  More than one key at a time is a pipeline.  Readers and
- *	  semaphores are sorted sets, changed by scripts.
+ *	  recommends.  More than one key at a time is a pipeline.  Readers,
+ *	  semaphores and rates are sorted sets, changed by scripts.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,8 +30,8 @@ static void redis_ready(Client *client, uint32_t events);
 static long redis_left(Client *client);
 static void redis_close(Client *client);
 
-#define REDIS_PEER(name, refreshes, shares) \
-	{name, false, refreshes, true, shares, redis_open, redis_start, redis_ready, \
+#define REDIS_PEER(name, refreshes, releases, shares) \
+	{name, false, refreshes, releases, shares, redis_open, redis_start, redis_ready, \
 	NULL, redis_left, redis_close, NULL}
 
 /*
@@ -41,6 +41,8 @@ static void redis_close(Client *client);
 #define NOW \
 	"local t = redis.call('time') local now = t[1] * 1000 + math.floor(t[2] / 1000)" \
 	" redis.call('zremrangebyscore', KEYS[1], '-inf', now)"
+#define IF_ROOM \
+	" if redis.call('zcard', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end"
 #define TAKE_PLACE \
 	" redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1])" \
 	" redis.call('pexpire', KEYS[1], ARGV[2]) return 1"
@@ -48,7 +50,7 @@ static void redis_close(Client *client);
 
 static const RedisPeer peers[] = {
 	{
-		REDIS_PEER("redis", true, false),
+		REDIS_PEER("redis", true, true, false),
 		{
 			[OP_RELEASE] = "if redis.call('get', KEYS[1]) == ARGV[1] then"
 			" return redis.call('del', KEYS[1]) else return 0 end",
@@ -58,7 +60,7 @@ static const RedisPeer peers[] = {
 	},
 	{
 		/* KEYS[2] is the writer's */
-		REDIS_PEER("redis_shared", false, true),
+		REDIS_PEER("redis_shared", false, true, true),
 		{
 			[OP_ACQUIRE] = "if redis.call('exists', KEYS[2]) == 1 then return 0 end "
 			NOW TAKE_PLACE,
@@ -66,12 +68,26 @@ static const RedisPeer peers[] = {
 		}
 	},
 	{
-		REDIS_PEER("redis_semaphore", false, true),
+		REDIS_PEER("redis_semaphore", false, true, true),
 		{
-			[OP_ACQUIRE] = NOW
-			" if redis.call('zcard', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end"
-			TAKE_PLACE,
+			[OP_ACQUIRE] = NOW IF_ROOM TAKE_PLACE,
 			[OP_RELEASE] = LEAVE_PLACE
+		}
+	},
+	{
+		/* a rate: the same, but nobody leaves */
+		REDIS_PEER("redis_limit", false, false, true),
+		{
+			[OP_ACQUIRE] = NOW IF_ROOM TAKE_PLACE
+		}
+	},
+	{
+		/* a rate in each window of the clock, not in any */
+		REDIS_PEER("redis_counter", false, false, true),
+		{
+			[OP_ACQUIRE] = "local n = redis.call('incr', KEYS[1])"
+			" if n == 1 then redis.call('pexpire', KEYS[1], ARGV[2]) end"
+			" if n <= tonumber(ARGV[3]) then return 1 else return 0 end"
 		}
 	}
 };

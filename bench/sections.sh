@@ -42,6 +42,8 @@ takes() {
 	base=${base%_async}
 	product=${base%_shared}
 	product=${product%_semaphore}
+	product=${product%_limit}
+	product=${product%_counter}
 	[[ -z $contenders || " $contenders " == *" $1 "* || " $contenders " == *" $base "* ||
 		" $contenders " == *" ${product%_all} "* ]]
 }
@@ -53,8 +55,8 @@ needs() {
 		return
 	fi
 	case $1 in
-		redis) wants batch || wants expiry || wants kinds || wants threads ;;
-		redis_aof) wants batch || wants kinds || wants threads ;;
+		redis) wants batch || wants expiry || wants kinds || wants rates || wants threads ;;
+		redis_aof) wants batch || wants kinds || wants rates || wants threads ;;
 		zookeeper) wants kinds ;;
 		*) false ;;
 	esac
@@ -268,6 +270,29 @@ bench_kinds() {
 			measure subsets $contender "${contender/dlock/dlock_all}" 16 --work subsets --keys 20 --depth 5 \
 				--warmup 0 --seconds "$subsets_seconds"
 		done
+	done
+}
+
+# One call for each permit, of 1,000,000 in a minute, so none is refused.  Afterwards they are
+# removed, because other sections count what is left.
+bench_rates() {
+	local n contender keys=100000
+
+	for ((round = 1; round <= repeats; round++)); do
+		for n in $clients; do
+			note "rates: round $round of $repeats, clients: $n"
+			for contender in dlock_limit redis_aof_limit redis_aof_counter; do
+				measure rates_durable "${contender/_limit*/}" $contender "$n" --slots 10 --keys $keys --keep --seconds "$seconds"
+			done
+			for contender in dlock_limit_async redis_limit redis_counter; do
+				measure rates_async "${contender/_limit*/}" $contender "$n" \
+					--slots 10 --keys $keys --keep --seconds "$seconds"
+			done
+		done
+	done
+	sql -c "DELETE FROM dlock.locks WHERE key LIKE 'place:%'" -c 'VACUUM dlock.locks'
+	for n in "$redis_port" "$redis_aof_port"; do
+		redis-cli -p "$n" FLUSHALL >"$work/log/flushall.log" 2>&1 || true
 	done
 }
 

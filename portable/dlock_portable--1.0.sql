@@ -721,14 +721,14 @@ CREATE FUNCTION dlock.shown(only_key text, pattern text, after text, max_keys in
 RETURNS TABLE (key text, version bigint, owner text, role regrole, value text, state text, priority integer,
 	acquired_at timestamptz, refreshed_at timestamptz, expires_at timestamptz, remaining interval, ttl interval, pid integer,
 	slots integer, using_pid integer, requestor_owner text, requestor_priority integer, requestor_since timestamptz,
-	requestor_deadline timestamptz, ends_at timestamptz) LANGUAGE plpgsql AS $$
+	requestor_deadline timestamptz, ends_at timestamptz, origin text) LANGUAGE plpgsql AS $$
 DECLARE me oid := dlock.caller();
 BEGIN
 	-- the constant pattern lets the planner use the index
 	RETURN QUERY EXECUTE format('SELECT l.key::text, l.version, CASE WHEN x.live AND x.sees THEN l.owner::text END, l.role,
 		CASE WHEN x.live AND x.sees THEN l.value END, CASE WHEN x.live THEN ''held'' ELSE ''cooling'' END, 0,
 		l.acquired_at, l.refreshed_at, x.until, x.until - $1, l.ttl, NULL::integer, nullif(l.slots, 0),
-		NULL::integer, NULL::text, NULL::integer, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz
+		NULL::integer, NULL::text, NULL::integer, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::text
 		FROM (SELECT l, dense_rank() OVER (ORDER BY l.key) AS n FROM dlock.locks l
 			   WHERE %s AND ($3 IS NULL OR l.key > $3) AND dlock.busy_until(l) > $1) AS y,
 		LATERAL (SELECT (y.l).*) AS l,

@@ -588,7 +588,8 @@ CREATE TYPE dlock_router.grants AS (
 	requestor_priority integer,
 	requestor_since timestamptz,
 	requestor_deadline timestamptz,
-	ends_at timestamptz
+	ends_at timestamptz,
+	origin text
 );
 COMMENT ON TYPE dlock_router.grants IS 'a row of dlock_locks on a cluster';
 
@@ -600,7 +601,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	SELECT l.key, l.version, l.owner, l.role::pg_catalog.text AS role, l.value, l.state,
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
-		   l.requestor_since, l.requestor_deadline, l.ends_at
+		   l.requestor_since, l.requestor_deadline, l.ends_at, l.origin
 	  FROM @extschema@.dlock_list("pattern" => $2,
 		"after" => $3, "limit" => $4) l;
 $$;
@@ -614,7 +615,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	SELECT l.key, l.version, l.owner, l.role::pg_catalog.text AS role, l.value, l.state,
 		   l.priority, l.acquired_at, l.refreshed_at, l.expires_at, l.remaining, l.ttl,
 		   l.pid, l.slots, l.using_pid, l.requestor_owner, l.requestor_priority,
-		   l.requestor_since, l.requestor_deadline, l.ends_at
+		   l.requestor_since, l.requestor_deadline, l.ends_at, l.origin
 	  FROM @extschema@.dlock_get("key" => $1) l;
 $$;
 COMMENT ON FUNCTION dlock_router.get_of IS 'dlock_get, on the cluster of the key';
@@ -861,6 +862,7 @@ CREATE TYPE dlock_router.counts AS (
 	preempted bigint,
 	forced bigint,
 	fence_rejected bigint,
+	tickets_refused bigint,
 	waiting bigint,
 	stats_reset timestamptz
 );
@@ -872,7 +874,7 @@ LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	RUN ON $1;
 	SELECT s.grants, s.renewals, s.releases, s.busy, s.waits, s.wait_time, s.timeouts,
 		   s.deadlocks, s.expired, s.lapsed_taken, s.asked, s.yielded, s.yield_time,
-		   s.yield_max, s.preempted, s.forced, s.fence_rejected, s.waiting, s.stats_reset
+		   s.yield_max, s.preempted, s.forced, s.fence_rejected, s.tickets_refused, s.waiting, s.stats_reset
 	  FROM @extschema@.dlock_stats s;
 $$;
 COMMENT ON FUNCTION dlock_router.stats_of IS 'dlock_stats, on the cluster of a partition';
@@ -918,6 +920,7 @@ CREATE VIEW dlock_stats AS
 		   pg_catalog.sum(s.preempted)::pg_catalog.int8 AS preempted,
 		   pg_catalog.sum(s.forced)::pg_catalog.int8 AS forced,
 		   pg_catalog.sum(s.fence_rejected)::pg_catalog.int8 AS fence_rejected,
+		   pg_catalog.sum(s.tickets_refused)::pg_catalog.int8 AS tickets_refused,
 		   pg_catalog.sum(s.waiting)::pg_catalog.int8 AS waiting,
 		   pg_catalog.min(s.stats_reset) AS stats_reset
 	  FROM @extschema@.dlock_stats_by_cluster s;
@@ -963,12 +966,12 @@ COMMENT ON VIEW dlock_wait_times IS
 GRANT SELECT ON dlock_wait_times TO PUBLIC;
 
 CREATE FUNCTION dlock_router.contended_of(integer,
-	OUT key text, OUT busy bigint, OUT waits bigint, OUT wait_time interval)
+	OUT key text, OUT busy bigint, OUT waits bigint, OUT wait_time interval, OUT lost bigint)
 RETURNS SETOF record
 LANGUAGE plproxy VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS $$
 	CLUSTER 'dlock_router';
 	RUN ON $1;
-	SELECT k.key, k.busy, k.waits, k.wait_time FROM @extschema@.dlock_contended k;
+	SELECT k.key, k.busy, k.waits, k.wait_time, k.lost FROM @extschema@.dlock_contended k;
 $$;
 COMMENT ON FUNCTION dlock_router.contended_of IS 'dlock_contended, on the cluster of a partition';
 
@@ -977,6 +980,7 @@ CREATE FUNCTION dlock_router.contended_shown(
 	OUT busy bigint,
 	OUT waits bigint,
 	OUT wait_time interval,
+	OUT lost bigint,
 	OUT cluster text
 ) RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -996,7 +1000,7 @@ COMMENT ON FUNCTION dlock_router.contended_shown IS 'dlock_contended of each clu
 
 CREATE VIEW dlock_contended AS
 	SELECT k.* FROM dlock_router.contended_shown() k
-	 ORDER BY k.busy OPERATOR(pg_catalog.+) k.waits DESC, k.key LIMIT 100;
+	 ORDER BY k.busy OPERATOR(pg_catalog.+) k.waits OPERATOR(pg_catalog.+) k.lost DESC, k.key LIMIT 100;
 COMMENT ON VIEW dlock_contended IS
-	'approximately the 100 keys that were busy or waited for most often, of all clusters';
+	'approximately the 100 keys that were busy, waited for or lost most often, of all clusters';
 GRANT SELECT ON dlock_contended TO PUBLIC;

@@ -201,6 +201,23 @@ CREATE INDEX CONCURRENTLY note_what ON note (what);
 VACUUM note;
 RESET dlock.fence;
 SELECT what FROM note;
+-- what functions in an index write in VACUUM, which itself is not judged
+CREATE FUNCTION write_if_told() RETURNS void LANGUAGE sql
+	AS $$ INSERT INTO public.note SELECT 'by VACUUM' WHERE current_setting('note.told', true) = 'yes' $$;
+CREATE FUNCTION indexed(int) RETURNS int LANGUAGE plpgsql IMMUTABLE
+	AS $$ BEGIN PERFORM public.write_if_told(); RETURN $1; END $$;
+CREATE TABLE summarized (i int);
+CREATE INDEX ON summarized USING brin (indexed(i)) WITH (pages_per_range = 1);
+INSERT INTO summarized SELECT generate_series(1, 1000);
+SET dlock.fence = '17:leader';
+SET note.told = 'yes';
+VACUUM summarized;
+RESET note.told;
+VACUUM summarized;
+RESET dlock.fence;
+SELECT count(*) FROM note WHERE what = 'by VACUUM';
+DROP TABLE summarized;
+DROP FUNCTION indexed, write_if_told;
 
 -- REPEATABLE READ, SERIALIZABLE, READ ONLY with a temporary table
 SELECT dlock_acquire('leader', '1 h') IS NULL AS busy;

@@ -54,6 +54,7 @@ CREATE TABLE dlock.locks (
 	key text COLLATE "C" NOT NULL,
 	owner text COLLATE "C",
 	value text,
+	origin text,
 	CONSTRAINT locks_pkey PRIMARY KEY (key, slot)
 ) USING heap WITH (
 	-- room for the next versions of a row on its own page
@@ -84,6 +85,7 @@ COMMENT ON COLUMN dlock.locks.at_least IS 'microseconds, from acquired_at';
 COMMENT ON COLUMN dlock.locks.delay IS 'milliseconds';
 COMMENT ON COLUMN dlock.locks.slots IS 'how many may hold the key at once: 1, a number, or 0 for any number';
 COMMENT ON COLUMN dlock.locks.pid IS 'the session that the grant ends with, or 0';
+COMMENT ON COLUMN dlock.locks.origin IS 'of a grant without an owner';
 
 -- The functions of the extension write to the table without firing triggers.
 -- The apply worker of a subscription fires those that are enabled ALWAYS.
@@ -92,7 +94,7 @@ AS 'MODULE_PATHNAME', 'dlock_refuse_replication'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION dlock.refuse_replication() FROM PUBLIC;
 COMMENT ON FUNCTION dlock.refuse_replication IS
-	'keeps logical replication from writing to dlock.locks';
+	'keeps logical replication and SQL from writing to dlock.locks';
 CREATE TRIGGER refuse_replicated_row
 	BEFORE INSERT OR UPDATE OR DELETE ON dlock.locks
 	FOR EACH ROW EXECUTE FUNCTION dlock.refuse_replication();
@@ -308,7 +310,8 @@ CREATE FUNCTION dlock.locks_shown(
 	OUT requestor_priority integer,
 	OUT requestor_since timestamptz,
 	OUT requestor_deadline timestamptz,
-	OUT ends_at timestamptz
+	OUT ends_at timestamptz,
+	OUT origin text
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_locks_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
@@ -337,6 +340,7 @@ COMMENT ON COLUMN dlock_locks.requestor_priority IS 'its priority';
 COMMENT ON COLUMN dlock_locks.requestor_since IS 'when it asked';
 COMMENT ON COLUMN dlock_locks.requestor_deadline IS 'when the time of the holder is up';
 COMMENT ON COLUMN dlock_locks.ends_at IS 'when it ends, however often it is renewed, by the max_hold of its policy; null if there is none';
+COMMENT ON COLUMN dlock_locks.origin IS 'of a grant without an owner, the session that acquired it: process, application_name, client address; visible to those who see the owner';
 GRANT SELECT ON dlock_locks TO PUBLIC;
 
 CREATE FUNCTION dlock_get(
@@ -455,6 +459,7 @@ CREATE FUNCTION dlock.stats_shown(
 	OUT preempted bigint,
 	OUT forced bigint,
 	OUT fence_rejected bigint,
+	OUT tickets_refused bigint,
 	OUT waiting bigint,
 	OUT stats_reset timestamptz
 ) RETURNS SETOF record
@@ -482,6 +487,7 @@ COMMENT ON COLUMN dlock_stats.yield_max IS 'the longest of these times';
 COMMENT ON COLUMN dlock_stats.preempted IS 'grants that were taken by a higher priority';
 COMMENT ON COLUMN dlock_stats.forced IS 'grants that were ended by dlock_force_release';
 COMMENT ON COLUMN dlock_stats.fence_rejected IS 'errors LK001';
+COMMENT ON COLUMN dlock_stats.tickets_refused IS 'requests that got no ticket because the server had no room for it: 53400';
 COMMENT ON COLUMN dlock_stats.waiting IS 'how many wait in the queue now';
 COMMENT ON COLUMN dlock_stats.stats_reset IS 'since when all this is counted';
 GRANT SELECT ON dlock_stats TO PUBLIC;
@@ -505,7 +511,8 @@ CREATE FUNCTION dlock.contended_shown(
 	OUT key text,
 	OUT busy bigint,
 	OUT waits bigint,
-	OUT wait_time interval
+	OUT wait_time interval,
+	OUT lost bigint
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_contended_shown'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 100;
@@ -513,11 +520,12 @@ COMMENT ON FUNCTION dlock.contended_shown IS 'the rows of the view dlock_contend
 
 CREATE VIEW dlock_contended AS SELECT * FROM dlock.contended_shown();
 COMMENT ON VIEW dlock_contended IS
-	'approximately the 100 keys that were busy or waited for most often';
+	'approximately the 100 keys that were busy, waited for or lost most often';
 COMMENT ON COLUMN dlock_contended.key IS 'the key';
 COMMENT ON COLUMN dlock_contended.busy IS 'acquires that did not wait and were not granted';
 COMMENT ON COLUMN dlock_contended.waits IS 'acquires and tickets that waited';
 COMMENT ON COLUMN dlock_contended.wait_time IS 'how long they waited, all together';
+COMMENT ON COLUMN dlock_contended.lost IS 'grants that their holder did not release: expired, preempted, forced';
 GRANT SELECT ON dlock_contended TO PUBLIC;
 
 CREATE FUNCTION dlock_stats_reset() RETURNS void

@@ -59,7 +59,7 @@ SELECT dlock_release('h:c', :b), pg_sleep(0.01);
 \set VERBOSITY terse
 SELECT dlock_handover('h:c', :a, 'b');
 \set VERBOSITY default
-SELECT dlock_handover('h:c', :a, 'c') > :c AS taken, count(*) FILTER (WHERE owner = 'c') AS places FROM dlock.locks WHERE key = 'h:c';
+SELECT dlock_handover('h:c', :a, 'c') > :c AS taken;
 SELECT owner, state FROM dlock_get('h:c') ORDER BY version;
 
 -- the end of an owner that was too long for the page of its key

@@ -39,6 +39,14 @@ SELECT name, status, detail, hint FROM dlock_health() WHERE name ~ 'require';
 SELECT name FROM dlock_health() WHERE name = 'failover' AND detail ~ 'None is confirmed now; see: dlock.require_sync$';
 RESET dlock.require_sync;
 
+-- may a priority take the locks of others?
+SELECT status, detail, hint FROM dlock_health() WHERE name = 'priorities';
+SELECT dlock_policy('h:', NULL, max_priority => 0), dlock_policy('', 'pg_monitor', max_priority => 0);
+SELECT detail ~ '^every role' AS "all the same" FROM dlock_health() WHERE name = 'priorities';
+SELECT dlock_policy('', NULL, max_priority => 0);
+SELECT status, detail, hint FROM dlock_health() WHERE name = 'priorities';
+SELECT count(dlock_policy_drop(prefix, role)) AS dropped FROM dlock_policies;
+
 -- it writes nothing, and any role can call it
 CREATE ROLE regress_dlock_health;
 SET ROLE regress_dlock_health;

@@ -34,6 +34,23 @@ SELECT expires_at = ends_at AS kept, ends_at = :'before' AS since_the_first, exp
 SELECT dlock_acquire('m:1', '1 h', 'b', slots => 2) = :v AS same;
 SELECT expires_at = ends_at AS kept, ends_at = :'before' AS since_the_first, expires_at < refreshed_at + ttl AS cut_short FROM dlock_get('m:1');
 
+-- and to become the only one again; its at_least counts from then
+SELECT dlock_acquire('m:1', '1 h', 'b', at_least => '1 h') > :v AS upgraded;
+SELECT expires_at = ends_at AS kept, ends_at = :'before' AS since_the_first, expires_at < refreshed_at + ttl AS cut_short FROM dlock_get('m:1');
+SELECT dlock_release('m:1', owner => 'b');
+SELECT state, expires_at > :'before' AS longer FROM dlock_get('m:1');
+-- the same where the key has never had a head, and with several keys
+SELECT dlock_acquire('m:6', '1 h', 'b', slots => 2) AS v \gset
+SELECT acquired_at AS before FROM dlock_get('m:6') \gset
+SELECT dlock_acquire('m:6', '1 h', 'b', at_least => '1 h') > :v AS upgraded;
+SELECT acquired_at = :'before' AS since_the_first, expires_at = ends_at AS kept FROM dlock_get('m:6');
+SELECT dlock_release('m:6', owner => 'b');
+SELECT state, expires_at > :'before'::timestamptz + '1 h' AS longer FROM dlock_get('m:6');
+SELECT dlock_acquire('m:7', '1 h', 'b', slots => 2) AS v \gset
+SELECT acquired_at AS before FROM dlock_get('m:7') \gset
+SELECT dlock_acquire_all(ARRAY['m:7', 'm:8'], '1 h', 'b') IS NOT NULL AS upgraded;
+SELECT acquired_at = :'before' AS since_the_first, expires_at = ends_at AS kept FROM dlock_get('m:7');
+
 -- a grant ends
 SELECT dlock_policy('m:', NULL, max_hold => '50 ms');
 SELECT dlock_acquire('m:2', '40 ms', 'a') AS v \gset

@@ -131,3 +131,23 @@ SELECT i, dlock_acquire('x:' || i, '1 h', 'o' || i, slots => (ARRAY[1, 2])[1 + i
 SELECT i, dlock_release('x:' || i, owner => 'o' || i) FROM generate_series(1, 4) i;
 SELECT i, dlock_acquire('x:' || i, '1 h', 'other') IS NOT NULL AS granted FROM generate_series(1, 4) i;
 SELECT count(*) FROM dlock_locks WHERE key LIKE 'x:%' AND dlock_release(key, version) = 'released';
+
+-- Without an owner, a grant says who acquired it, to those who may see an owner.
+SELECT dlock_acquire('o:1', '1 h') AS v, dlock_acquire('o:2', '1 h', 'me') AS o, dlock_acquire('o:3', '1 h', shared => true) AS s \gset
+SELECT key, owner, origin ~ format('^pid %s, %s from \S+$', pg_backend_pid(), current_setting('application_name')) AS origin FROM dlock_list('o:*');
+SET application_name = '';
+SELECT dlock_acquire('o:4', '1 h') \gset
+SELECT origin ~ format('^pid %s from \S+$', pg_backend_pid()) AS origin FROM dlock_get('o:4');
+SELECT dlock_refresh('o:1', :v, value => 'new') IS NOT NULL AS refreshed, origin ~ 'pg_regress' AS origin FROM dlock_get('o:1');
+SELECT dlock_refresh('o:1', :v, value => 'new') IS NOT NULL AS refreshed, origin ~ 'pg_regress' AS origin FROM dlock_get('o:1');
+CREATE ROLE regress_dlock_rows;
+SET ROLE regress_dlock_rows;
+SELECT key, origin FROM dlock_list('o:*');
+RESET ROLE;
+DROP ROLE regress_dlock_rows;
+SELECT dlock_handover('o:1', :v, 'next') > :v AS handed_over;
+SELECT owner, origin FROM dlock_get('o:1');
+SELECT dlock_release('o:1', owner => 'next'), dlock_release('o:3', :s), dlock_release('o:4', version) FROM dlock_get('o:4');
+SELECT key, origin FROM dlock.locks WHERE key LIKE 'o:%' AND NOT held ORDER BY key;
+SELECT dlock_release('o:2', owner => 'me');
+RESET application_name;

@@ -29,6 +29,7 @@ bool		dlock_durable_grants;
 bool		dlock_durable_releases;
 int			dlock_log_ends;
 bool		dlock_only_served;
+bool		dlock_allow_direct_writes;
 char	   *dlock_token;
 char	   *dlock_connection_fence;
 char	   *dlock_require_fence;
@@ -186,7 +187,7 @@ dlock_guc_init(void)
 							 "\"lost\" logs grants that expired, were preempted or were "
 							 "forcibly released; \"all\" also logs those that were released.",
 							 &dlock_log_ends,
-							 DLOCK_LOG_NO_ENDS, log_ends_options,
+							 DLOCK_LOG_LOST, log_ends_options,
 							 PGC_SUSET, 0,
 							 NULL, NULL, NULL);
 
@@ -196,6 +197,14 @@ dlock_guc_init(void)
 							 &dlock_only_served,
 							 false,
 							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("dlock.allow_direct_writes",
+							 "Allows UPDATE, DELETE and TRUNCATE of table dlock.locks.",
+							 "For repairs and tests. Holders are not told.",
+							 &dlock_allow_direct_writes,
+							 false,
+							 PGC_SUSET, 0,
 							 NULL, NULL, NULL);
 
 	define_durability();

@@ -32,6 +32,7 @@ typedef enum DlockLogEnds
 } DlockLogEnds;
 
 extern int	dlock_log_ends;
+extern bool dlock_allow_direct_writes;
 extern bool dlock_only_served;
 extern char *dlock_token;		/* digits, or empty */
 

@@ -23,6 +23,7 @@ typedef enum DlockNoteKind
 								 * or dropped */
 	DLOCK_NOTE_KEY,				/* DlockChange: a key has changed, wake those
 								 * that wait for it */
+	DLOCK_NOTE_LOST,			/* DlockKey *: its holder has lost a grant */
 	DLOCK_NOTE_LOG,				/* a pointer: the end of a grant, for the log */
 	DLOCK_NOTE_SESSION,			/* int64: a version that ends with its session */
 	DLOCK_NOTE_ENDED			/* int64: a version that has ended */

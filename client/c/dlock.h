@@ -86,7 +86,10 @@ typedef struct dlock_lock dlock_lock;
  */
 typedef enum dlock_event_type
 {
-	/* We were asked to yield, and have left_ms to release.  Once per request. */
+	/*
+	 * We were asked to yield, and have left_ms to release.  Once per request,
+	 * and once for max_hold_ms, which the reason then is.
+	 */
 	DLOCK_EVENT_PREEMPTED = 1,
 
 	/*
@@ -114,7 +117,9 @@ typedef enum dlock_reason
 	 * another client holds it before our deadline, or it is gone after an
 	 * event that said so
 	 */
-	DLOCK_REASON_FORCED = 4
+	DLOCK_REASON_FORCED = 4,
+	/* it has been held for max_hold_ms */
+	DLOCK_REASON_MAX_HOLD = 5
 } dlock_reason;
 
 extern const char *dlock_event_name(dlock_event_type type);
@@ -124,7 +129,7 @@ typedef struct dlock_event
 {
 	size_t		size;			/* of this struct, as the library knows it */
 	dlock_event_type type;
-	dlock_reason reason;		/* LOST */
+	dlock_reason reason;		/* LOST; PREEMPTED: MAX_HOLD or NONE */
 	int64_t		left_ms;		/* PREEMPTED, DANGER */
 	dlock_lock *lock;
 	const char *key;
@@ -324,6 +329,14 @@ typedef struct dlock_options
 	 * of a handle share the lock, too; this does not keep them apart.
 	 */
 	int			reentrant;
+
+	/*
+	 * 0, the default: without limit.  Otherwise it is ours no longer than
+	 * this after the grant, however often it is renewed.  Renewals stop nine
+	 * tenths of the TTL before, and the program is told to release it
+	 * (DLOCK_EVENT_PREEMPTED).  Not less than the TTL.
+	 */
+	int64_t		max_hold_ms;
 } dlock_options;
 
 extern void dlock_options_init_size(dlock_options *options, size_t size);
@@ -410,6 +423,18 @@ extern dlock_status dlock_refresh(dlock_lock *lock, int64_t ttl_ms,
 								  int64_t timeout_ms, dlock_error *err);
 
 /*
+ * Give the lock to another owner of the same role, with a new version, which *version
+ * is (may be NULL), and with another TTL if ttl_ms is not 0.  Nobody who waits comes
+ * between.  The new owner holds it with dlock_adopt().  DLOCK_OK: it is ours no more, as
+ * after a release.  DLOCK_LOST: it was lost before.  Or an error, after which it is
+ * still ours and renewed, unless the server has done it and its answer is lost; then the
+ * next renewal finds out.  DLOCK_INVALID: it was acquired several times (reentrant).
+ */
+extern dlock_status dlock_handover(dlock_lock *lock, const char *owner,
+								   int64_t ttl_ms, int64_t timeout_ms,
+								   int64_t *version, dlock_error *err);
+
+/*
  * Ask the server: DLOCK_OK (held), DLOCK_PREEMPTING (held, but we were asked to
  * yield), DLOCK_LOST.  After a release also DLOCK_NOT_HELD, DLOCK_HELD_BY_OTHER.
  */
@@ -447,11 +472,28 @@ struct pg_conn;
 extern dlock_status dlock_fence(struct pg_conn *conn, const dlock_lock *lock,
 								dlock_error *err);
 
+/*
+ * The fence of a whole connection of the program: from now on, what it writes is committed
+ * only while the lock is ours, in autocommit, too.  A late COMMIT fails with LK001.  NULL
+ * instead of a lock ends that.  Not for a connection that a pooler shares.
+ */
+extern dlock_status dlock_fence_connection(struct pg_conn *conn,
+										   const dlock_lock *lock,
+										   dlock_error *err);
+
 /* The time until the local deadline; 0 if it is not ours.  Local. */
 extern int64_t dlock_left_ms(const dlock_lock *lock);
 
 /* Why it was lost; DLOCK_REASON_NONE if it was not.  Local. */
 extern dlock_reason dlock_lost_reason(const dlock_lock *lock);
+
+/*
+ * If it was taken away, by whom and why, as the server announced it, for a person to
+ * read: by role "ops": the host is gone.  Otherwise, and if that was not heard, "".
+ * Any role can forge an announcement, so it explains a loss and proves nothing.
+ * Valid until dlock_free().  Local.
+ */
+extern const char *dlock_lost_detail(const dlock_lock *lock);
 
 /* The version, which is the fencing token.  These six are local. */
 extern int64_t dlock_version(const dlock_lock *lock);
@@ -523,7 +565,9 @@ typedef struct dlock_info
 	int32_t		slots;			/* as in dlock_options; 0: it is shared */
 	int			shared;
 	int32_t		using_pid;		/* of an open transaction that uses it, or 0 */
-	int			hidden;			/* 1: we may not see owner and value */
+	int			hidden;			/* 1: we may not see owner, value and origin */
+	char	   *origin;			/* of a grant without an owner, the session
+								 * that acquired it; NULL: not known */
 } dlock_info;
 
 /* A row of the view dlock_waiters. */
@@ -602,6 +646,15 @@ extern dlock_status dlock_refresh_key(dlock_handle *handle, const char *key,
 									  int64_t *expires_at_ms,
 									  dlock_error *err);
 
+/*
+ * As dlock_handover(); here the version is needed.  DLOCK_OK or DLOCK_LOST; *new_version
+ * may be NULL.
+ */
+extern dlock_status dlock_handover_key(dlock_handle *handle, const char *key,
+									   int64_t version, const char *owner,
+									   int64_t ttl_ms, int64_t timeout_ms,
+									   int64_t *new_version, dlock_error *err);
+
 /* DLOCK_OK, DLOCK_NOT_HELD, DLOCK_HELD_BY_OTHER. */
 extern dlock_status dlock_release_key(dlock_handle *handle, const char *key,
 									  int64_t version, const char *owner,
@@ -616,6 +669,17 @@ extern dlock_status dlock_force_release(dlock_handle *handle, const char *key,
 										int64_t version, const char *reason,
 										int64_t timeout_ms, int64_t *taken,
 										dlock_error *err);
+
+/*
+ * A rate: may we go ahead, if that may happen n times in any per_ms?  DLOCK_OK: yes, and
+ * it counts.  DLOCK_BUSY: ask again after *again_ms (may be NULL).  wait_ms and priority
+ * are as in dlock_options; a wait takes a connection.  After a lost answer the question
+ * is repeated, and may count twice.
+ */
+extern dlock_status dlock_limit(dlock_handle *handle, const char *key, int32_t n,
+								int64_t per_ms, int64_t wait_ms,
+								int32_t priority, int64_t timeout_ms,
+								int64_t *again_ms, dlock_error *err);
 
 /* The version of the library, as DLOCK_LIB_VERSION. */
 extern int	dlock_lib_version(void);

@@ -1,7 +1,7 @@
 /*
  * calls.c
- *	  The commands that make one call: acquire, refresh, release, check and
- *	  force-release.
+ *	  The commands that make one call: acquire, refresh, release, check, handover
+ *	  and force-release.
  */
 #include "exec/hold.h"
 #include "show/list.h"
@@ -238,24 +238,18 @@ run_check(const Options *options)
 	return one_word(handle, options, status, &err, "held");
 }
 
-int
-run_force_release(const Options *options)
+/* Print the answer, which is a version. */
+static int
+one_version(dlock_handle *handle, const Options *options, dlock_status status,
+			const dlock_error *err, const char *ok, int64_t version)
 {
-	dlock_handle *handle = connect_server(options);
-	dlock_error err = {0};
-	int64_t		version = 0;
-	dlock_status status = dlock_force_release(handle, options->key,
-											  options->version,
-											  options->reason, -1, &version,
-											  &err);
-
 	if (!is_answer(status))
-		return give_up(handle, status, &err, options->key);
+		return give_up(handle, status, err, options->key);
 	if (options->json)
 	{
 		Text		json = {0};
 
-		start_json(&json, options, status, "released");
+		start_json(&json, options, status, ok);
 		if (status == DLOCK_OK)
 			json_number(&json, "version", version);
 		end_json(&json);
@@ -267,8 +261,37 @@ run_force_release(const Options *options)
 		text_format(&line, "%lld", (long long) version);
 		finish_line(&line);
 	}
+	else if (status == DLOCK_LOST)
+		report_lost(handle, options);
 	else
-		report_status(status, &err, options->key);
+		report_status(status, err, options->key);
 	dlock_close(handle);
 	return exit_code(status);
+}
+
+int
+run_handover(const Options *options)
+{
+	dlock_handle *handle = connect_server(options);
+	dlock_error err = {0};
+	int64_t		version = 0;
+	dlock_status status = dlock_handover_key(handle, options->key, options->version,
+											 options->next_owner, options->ttl, -1,
+											 &version, &err);
+
+	return one_version(handle, options, status, &err, "handed_over", version);
+}
+
+int
+run_force_release(const Options *options)
+{
+	dlock_handle *handle = connect_server(options);
+	dlock_error err = {0};
+	int64_t		version = 0;
+	dlock_status status = dlock_force_release(handle, options->key,
+											  options->version,
+											  options->reason, -1, &version,
+											  &err);
+
+	return one_version(handle, options, status, &err, "released", version);
 }

@@ -32,6 +32,7 @@ typedef enum
 	CMD_REFRESH,
 	CMD_RELEASE,
 	CMD_CHECK,
+	CMD_HANDOVER,
 	CMD_INFO,
 	CMD_LS,
 	CMD_TOP,
@@ -73,6 +74,7 @@ typedef struct
 	int64_t		delay;
 	bool		lazy;
 	const char *reason;
+	const char *next_owner;		/* of --to */
 
 	/* what to do with shards */
 	const char *words[4];
@@ -86,6 +88,9 @@ typedef struct
 	int64_t		kill_after;		/* -1: none given */
 	int			on_preempt;		/* signal; 0: none */
 	bool		fence;
+	int64_t		max_hold;		/* 0: without limit */
+	int64_t		rate;			/* a permit, and no lock; 0: a lock */
+	int64_t		rate_per;
 	bool		once;
 	bool		observe;
 
@@ -137,7 +142,6 @@ extern int	report_status(dlock_status status, const dlock_error *err,
 						  const char *key);
 extern int	give_up(dlock_handle *handle, dlock_status status,
 					const dlock_error *err, const char *key);
-extern const char *default_owner(void);
 extern void fill_lock_options(const Options *options, dlock_options *out);
 
 /* the commands */
@@ -147,6 +151,7 @@ extern int	run_acquire(const Options *options);
 extern int	run_refresh(const Options *options);
 extern int	run_release(const Options *options);
 extern int	run_check(const Options *options);
+extern int	run_handover(const Options *options);
 extern int	run_force_release(const Options *options);
 extern int	run_info(const Options *options);
 extern int	run_ls(const Options *options);

@@ -246,7 +246,7 @@ give_up(dlock_handle *handle, dlock_status status, const dlock_error *err,
  * An owner that is unique, and tells a person where it comes from.  Valid until
  * the next call.
  */
-const char *
+static const char *
 default_owner(void)
 {
 	char		host[256] = "";
@@ -285,4 +285,5 @@ fill_lock_options(const Options *options, dlock_options *out)
 	out->at_least_ms = options->at_least;
 	out->delay_ms = options->delay;
 	out->lazy = options->lazy;
+	out->max_hold_ms = options->max_hold;
 }

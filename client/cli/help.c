@@ -69,6 +69,13 @@ static const struct
 		"Prints \"held\", \"preempting\", \"not_held\" or \"held_by_other\"." IN_EXEC,
 		"  dlock check deploy 17\n"
 	"  dlock check deploy 17 && ./next-step.sh\n"},
+	[CMD_HANDOVER] = {"handover", "[KEY [VERSION]] --to OWNER [OPTION]...",
+		"give a lock to another owner",
+		"Prints the new version, which belongs to OWNER.  The old version is fenced off,\n"
+		"and nobody who waits for KEY comes between.  OWNER renews the lock with\n"
+		"\"dlock refresh\", or runs a command under it with \"dlock exec --adopt\"." IN_EXEC,
+		"  dlock handover deploy 17 --to=green\n"
+	"  dlock exec deploy --owner=green --adopt -- ./serve.sh\n"},
 	[CMD_INFO] = {"info", "KEY [OPTION]...",
 		"show everything about one key",
 		"Shows who holds it, until when, and who waits for it; or which open transaction\n"
@@ -135,8 +142,9 @@ typedef struct
 static const OptionHelp option_help[] = {
 	{TAKES, "ttl", "--ttl=DURATION         how long the lock lasts unless it is renewed (default:\n"
 	"                         the server's dlock.default_ttl, 20s)"},
-	{BIT(CMD_REFRESH), "ttl", "--ttl=DURATION         how long the lock lasts from now on (default: its own\n"
+	{BIT(CMD_REFRESH) | BIT(CMD_HANDOVER), "ttl", "--ttl=DURATION         how long the lock lasts from now on (default: its own\n"
 	"                         TTL)"},
+	{BIT(CMD_HANDOVER), "to", "--to=OWNER             who gets the lock: the name of its next request"},
 	{BIT(CMD_EXEC) | BIT(CMD_ACQUIRE), "wait", "--wait=DURATION        how long to queue for the lock, or \"forever\"\n"
 	"                         (default: 0)"},
 	{BIT(CMD_ELECT), "wait", "--wait=DURATION        how long to wait to be elected (default: forever)"},
@@ -147,8 +155,7 @@ static const OptionHelp option_help[] = {
 	{KINDS, "at-least", "--at-least=DURATION    keep KEY busy for so long, even if it is released\n"
 	"                         earlier"},
 	{TAKES, "delay", "--delay=DURATION       keep KEY busy for so long after it was lost"},
-	{KINDS, "lazy", "--lazy                 past its TTL, keep the lock until another client wants\n"
-	"                         it"},
+	{KINDS, "lazy", "--lazy                 past its TTL, keep it until another client wants it"},
 	{TAKES, "value", "--value=TEXT           text that is stored with the lock for others to see"},
 	{TAKES, "priority", "--priority=NUMBER      ask holders of a lower priority to yield (default: 0)"},
 	{RUNS, "cleanup", "--cleanup=DURATION     time to yield when asked to (default: 5s)"},
@@ -163,8 +170,9 @@ static const OptionHelp option_help[] = {
 	"                         a quarter of the TTL)"},
 	{RUNS, "on-preempt", "--on-preempt=SIGNAL    signal to send when asked to yield, or \"none\"\n"
 	"                         (default: TERM)"},
-	{RUNS, "fence", "--fence                connections of the command commit writes only while\n"
-	"                         KEY is held (sets dlock.fence in PGOPTIONS)"},
+	{RUNS, "fence", "--fence                commit what the command writes only while KEY is held"},
+	{RUNS, "max-hold", "--max-hold=DURATION    end the command before it has held KEY for longer"},
+	{BIT(CMD_EXEC), "rate", "--rate=NUMBER/TIME     no lock: run at most NUMBER times in any TIME (10/min)"},
 	{BIT(CMD_ELECT), "once", "--once                 exit when the leadership is lost"},
 	{BIT(CMD_ELECT), "observe", "--observe              follow the election without taking part"},
 	{BIT(CMD_FORCE_RELEASE), "reason", "--reason=TEXT          reason, for the log and the event"},

@@ -119,21 +119,21 @@ json_seconds(Text *json, const char *name, int64_t ms)
 				(long long) ms % 1000);
 }
 
+static void
+add_word(Text *json, const char *name, const char *value)
+{
+	before(json, name);
+	text_add(json, value);
+}
+
 void
 json_bool(Text *json, const char *name, bool value)
 {
-	json_raw(json, name, value ? "true" : "false");
+	add_word(json, name, value ? "true" : "false");
 }
 
 void
 json_null(Text *json, const char *name)
 {
-	json_raw(json, name, "null");
-}
-
-void
-json_raw(Text *json, const char *name, const char *value)
-{
-	before(json, name);
-	text_add(json, value);
+	add_word(json, name, "null");
 }

@@ -19,6 +19,7 @@ static const Command commands[COMMANDS] = {
 	[CMD_REFRESH] = run_refresh,
 	[CMD_RELEASE] = run_release,
 	[CMD_CHECK] = run_check,
+	[CMD_HANDOVER] = run_handover,
 	[CMD_INFO] = run_info,
 	[CMD_LS] = run_ls,
 	[CMD_TOP] = run_top,

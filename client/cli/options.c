@@ -39,12 +39,13 @@ typedef struct
 static void take_wait(const char *arg, Options *options);
 static void take_owner(const char *arg, Options *options);
 static void take_on_preempt(const char *arg, Options *options);
+static void take_rate(const char *arg, Options *options);
 static void take_sort(const char *arg, Options *options);
 static void take_interval(const char *arg, Options *options);
 static void take_and(const char *arg, Options *options);
 static void take_router(const char *arg, Options *options);
 
-#define MAX_SLOTS 10000			/* of the server */
+#define MAX_SLOTS 10000			/* of the server, as for --rate */
 
 #define FIELD(name) offsetof(Options, name)
 
@@ -73,9 +74,12 @@ static const OptionRow option_rows[] = {
 	{"kill-after", 0, DURATION, FIELD(kill_after), 0, NULL},
 	{"on-preempt", 0, SPECIAL, 0, 0, take_on_preempt},
 	{"fence", 0, FLAG, FIELD(fence), 0, NULL},
+	{"max-hold", 0, POSITIVE_DURATION, FIELD(max_hold), 0, NULL},
+	{"rate", 0, SPECIAL, 0, 0, take_rate},
 	{"once", 0, FLAG, FIELD(once), 0, NULL},
 	{"observe", 0, FLAG, FIELD(observe), 0, NULL},
 	{"reason", 0, STRING, FIELD(reason), 0, NULL},
+	{"to", 0, STRING, FIELD(next_owner), 0, NULL},
 	{"sort", 0, SPECIAL, 0, 0, take_sort},
 	{"waiters", 0, FLAG, FIELD(waiters), 0, NULL},
 	{"holders", 0, FLAG, FIELD(holders), 0, NULL},
@@ -166,6 +170,24 @@ take_on_preempt(const char *arg, Options *options)
 	options->on_preempt = strcmp(arg, "none") == 0 ? 0 : signal_number(arg);
 	if (options->on_preempt < 0)
 		usage_error("unknown signal \"%s\" for --on-preempt", arg);
+}
+
+/* A number of times, and in what time: 10/min, 100/30s. */
+static void
+take_rate(const char *arg, Options *options)
+{
+	const char *slash = strchr(arg, '/');
+	Text		part = {0};
+
+	if (slash == NULL || slash[1] == '\0')
+		usage_error("invalid rate \"%s\": write 10/min or 100/30s", arg);
+	text_format(&part, "%.*s", (int) (slash - arg), arg);
+	options->rate = number("number of --rate", part.data, 1, MAX_SLOTS);
+	text_clear(&part);
+	/* a unit alone is one of it */
+	text_format(&part, "%s%s", strspn(slash + 1, "0123456789.") == 0 ? "1" : "", slash + 1);
+	options->rate_per = positive_duration("rate", part.data);
+	text_free(&part);
 }
 
 static void
@@ -279,7 +301,7 @@ runs_command(CommandId id)
 static bool
 takes_version(CommandId id)
 {
-	return id == CMD_REFRESH || id == CMD_RELEASE || id == CMD_CHECK;
+	return id == CMD_REFRESH || id == CMD_RELEASE || id == CMD_CHECK || id == CMD_HANDOVER;
 }
 
 static void
@@ -311,6 +333,19 @@ take_environment(CommandId id, Options *options)
 		options->version = inherited_version(options->key, NULL);
 }
 
+/* A permit is no lock, so there is nothing to say about one. */
+static void
+check_rate(const Options *options)
+{
+	if (options->rate > 0 &&
+		(options->ttl > 0 || options->slots > 0 || options->shared || options->also_count > 0 ||
+		 options->at_least > 0 || options->delay > 0 || options->lazy || options->value != NULL ||
+		 options->cleanup >= 0 || options->force || options->owner != NULL || options->adopt ||
+		 options->kill_after >= 0 || options->on_preempt != SIGTERM || options->fence ||
+		 options->max_hold > 0))
+		usage_error("--rate takes no lock: it goes together with --wait, --priority and --quiet only");
+}
+
 /* Which kind of lock, and of how many keys. */
 static void
 check_kind(const Options *options)
@@ -330,6 +365,8 @@ check_kind(const Options *options)
 		usage_error("--lazy and --delay cannot be used together");
 	if (options->at_least > 0 && options->ttl > 0 && options->at_least > options->ttl)
 		usage_error("--at-least must not be longer than --ttl");
+	if (options->max_hold > 0 && options->ttl > options->max_hold)
+		usage_error("--max-hold must not be shorter than --ttl");
 	if (options->also_count == 0)
 		return;
 	if (options->cleanup >= 0 || options->force || options->at_least > 0 ||
@@ -351,6 +388,10 @@ check_options(CommandId id, Options *options)
 		usage_error("too many arguments, the first one is \"%s\"", options->key);
 	if (options->key != NULL && options->key[0] == '\0')
 		usage_error("the key must not be empty");
+	if (id == CMD_HANDOVER && options->version == 0)
+		usage_error("no version given");
+	if (id == CMD_HANDOVER && (options->next_owner == NULL || *options->next_owner == '\0'))
+		usage_error("no owner given: --to says who gets the lock");
 	if (takes_version(id) && options->version == 0 && options->owner == NULL)
 		usage_error("no version and no --owner given");
 	if (runs_command(id) && !options->observe && options->command == NULL)
@@ -358,6 +399,7 @@ check_options(CommandId id, Options *options)
 	if (options->observe && options->command != NULL)
 		usage_error("--observe runs no command");
 	check_kind(options);
+	check_rate(options);
 	if (id == CMD_LS && options->waiters && options->holders)
 		usage_error("--waiters and --holders cannot be used together");
 	if (id == CMD_LS && options->sort != NULL && strcmp(options->sort, "busy") == 0)

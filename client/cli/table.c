@@ -103,8 +103,8 @@ table_duration(Table *table, Colour colour, int64_t ms)
 	text_free(&buffer);
 }
 
-int
-table_rows(const Table *table)
+static int
+count_rows(const Table *table)
 {
 	return table->used / table->count;
 }
@@ -189,7 +189,7 @@ lay_out(const Table *table, int width, int *seen)
 	{
 		int			full = printable_width(table->columns[i].title);
 
-		for (row = 0; row < table_rows(table); row++)
+		for (row = 0; row < count_rows(table); row++)
 		{
 			int			here = table->cells[row * table->count + i].width;
 
@@ -264,7 +264,7 @@ table_text(const Table *table, Text *out, int width, int *seen, bool coloured)
 					 coloured ? BOLD : PLAIN, places[i].width, width > 0);
 	if (!table->continues)
 		end_line(out);
-	for (row = 0; row < table_rows(table); row++)
+	for (row = 0; row < count_rows(table); row++)
 	{
 		for (i = 0; i < table->count; i++)
 		{

@@ -94,7 +94,6 @@ extern void json_number(Text *json, const char *name, int64_t value);
 extern void json_seconds(Text *json, const char *name, int64_t ms);
 extern void json_bool(Text *json, const char *name, bool value);
 extern void json_null(Text *json, const char *name);
-extern void json_raw(Text *json, const char *name, const char *value);
 
 /* table.c */
 typedef struct
@@ -111,7 +110,6 @@ extern Table *table_new(const Column *columns, int count);
 extern void table_cell(Table *table, Colour colour, const char *string);
 extern void table_number(Table *table, Colour colour, int64_t number);
 extern void table_duration(Table *table, Colour colour, int64_t ms);
-extern int	table_rows(const Table *table);
 extern void table_continue(Table *table);
 extern void table_text(const Table *table, Text *out, int width, int *seen,
 					   bool coloured);

@@ -31,7 +31,8 @@
  *	 was refused for ever.  A background worker of another extension runs what a user
  *	 has asked for, and is judged
  * - VACUUM, which changes no data.  It may have an id, because it has truncated the
- *	 table; but then its snapshot does not keep the rows that we would read
+ *	 table; but then its snapshot does not keep the rows that we would read.  So what
+ *	 functions in an index have written meanwhile is refused
  * - a backend that exits: it drops its temporary tables, and nothing is left to tell
  *	 anybody
  * - pg_upgrade, which has noted the next transaction id
@@ -45,7 +46,6 @@
 #include "replication/logicalworker.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
-#include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
 #include "errors.h"
@@ -60,8 +60,20 @@ static bool
 is_exempt(void)
 {
 	return proc_exit_inprogress || IsBinaryUpgrade ||
-		MyBackendType == B_AUTOVAC_WORKER || IsLogicalWorker() ||
-		(MyProc->statusFlags & PROC_IN_VACUUM) != 0;
+		MyBackendType == B_AUTOVAC_WORKER || IsLogicalWorker();
+}
+
+/* VACUUM itself writes without commands. */
+static void
+check_vacuum(void)
+{
+	CommandCounterIncrement();
+	if (GetCurrentCommandId(false) != FirstCommandId)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot write in VACUUM under a fence of the connection"),
+				 errdetail("A function in an index of the table has written something."),
+				 errhint("Run VACUUM in a session without a fence.")));
 }
 
 /* The key of dlock.fence, or NULL if that is not set. */
@@ -105,6 +117,11 @@ judge(void)
 	const char *data = fenced_key();
 	DlockKey	key;
 
+	if (MyProc->statusFlags & PROC_IN_VACUUM)
+	{
+		check_vacuum();
+		return;
+	}
 	dlock_shmem_require();
 	context.callback = add_context;
 	context.arg = NULL;

@@ -20,12 +20,10 @@
 
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
-#include "utils/float.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/numeric.h"
-#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "fence/fence_trigger.h"

@@ -31,7 +31,6 @@
 #include "storage/latch.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -58,7 +57,7 @@ PG_FUNCTION_INFO_V1(dlock_list);
 PG_FUNCTION_INFO_V1(dlock_waiters_shown);
 
 /* The OUT parameters of dlock.locks_shown() and dlock.waiters_shown() in sql/, in order. */
-#define LOCK_COLUMNS	20
+#define LOCK_COLUMNS	21
 #define WAITER_COLUMNS	10
 
 /* bytes of a pattern: a key in which each byte is escaped, and a star */
@@ -69,15 +68,15 @@ PG_FUNCTION_INFO_V1(dlock_waiters_shown);
  */
 
 /* May the current role see the owner and the value of every grant? */
-bool
-dlock_listing_sees_all(void)
+static bool
+sees_all_rows(void)
 {
 	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 }
 
 /* Only members of the role see owner and value. */
-bool
-dlock_listing_may_see(bool sees_all, Oid role)
+static bool
+may_see(bool sees_all, Oid role)
 {
 	return sees_all || has_privs_of_role(GetUserId(), role);
 }
@@ -107,8 +106,8 @@ dlock_listing_interval(int64 us)
 }
 
 /* 1: exclusive, N: one of N places, NULL: shared. */
-Datum
-dlock_listing_slots(int32 slots, bool *isnull)
+static Datum
+slots_shown(int32 slots, bool *isnull)
 {
 	*isnull = slots == DLOCK_SHARED;
 	return Int32GetDatum(slots);
@@ -248,7 +247,7 @@ show_requestor(const Show *show, const DlockState *state, Datum *values, bool *i
 	}
 	if (!state->asked)
 		return;
-	values[0] = text_datum(dlock_listing_may_see(show->sees_all, asking->terms.role) ?
+	values[0] = text_datum(may_see(show->sees_all, asking->terms.role) ?
 						   asking->terms.owner : NULL, &isnull[0]);
 	values[1] = Int32GetDatum(asking->terms.priority);
 	values[2] = time_datum(dlock_rules_asked_since(state, &asking->report.asking, show->now));
@@ -287,7 +286,7 @@ show_grant(Show *show, const DlockTable *store, const DlockKey *key,
 
 	dlock_row_grant(store->heap, tuple, &grant);
 	/* the reaper forgets whose it was, so it is not shown before either */
-	hidden = is_over || !dlock_listing_may_see(show->sees_all, grant.terms.role);
+	hidden = is_over || !may_see(show->sees_all, grant.terms.role);
 	state->asked = phase == DLOCK_PHASE_LIVE &&
 		dlock_queue_asked(key, state, &show->asking);
 	until = is_over ? dlock_rules_busy_until(state) : grant.expires_at;
@@ -305,12 +304,13 @@ show_grant(Show *show, const DlockTable *store, const DlockKey *key,
 	values[10] = dlock_listing_interval(Max(until - show->now, 0));
 	values[11] = dlock_listing_interval(grant.terms.ttl);
 	values[12] = pid_datum(is_over ? 0 : grant.pid, &isnull[12]);
-	values[13] = dlock_listing_slots(grant.terms.capacity, &isnull[13]);
+	values[13] = slots_shown(grant.terms.capacity, &isnull[13]);
 	values[14] = pid_datum(dlock_wait_report_user_of_row(tuple), &isnull[14]);
 	show_requestor(show, state, &values[15], &isnull[15]);
 	max_hold = is_over ? 0 : dlock_policy_max_hold(key, grant.terms.role);
 	isnull[19] = max_hold == 0;
 	values[19] = isnull[19] ? (Datum) 0 : time_datum(state->acquired + max_hold);
+	values[20] = text_datum(hidden ? NULL : grant.origin, &isnull[20]);
 	tuplestore_putvalues(show->rsinfo->setResult, show->rsinfo->setDesc,
 						 values, isnull);
 }
@@ -431,7 +431,7 @@ begin_show(FunctionCallInfo fcinfo, const char *what)
 	InitMaterializedSRF(fcinfo, 0);
 	show->rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	dlock_listing_check_columns(show->rsinfo, LOCK_COLUMNS);
-	show->sees_all = dlock_listing_sees_all();
+	show->sees_all = sees_all_rows();
 	show->per_row = AllocSetContextCreate(CurrentMemoryContext, "dlock row",
 										  ALLOCSET_DEFAULT_SIZES);
 	return show;
@@ -553,7 +553,7 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 	const DlockQueueEntry *previous = NULL;
 	int			nwaiters;
 	int			position = 0;
-	bool		sees_all = dlock_listing_sees_all();
+	bool		sees_all = sees_all_rows();
 
 	dlock_shmem_require();
 	PreventCommandIfParallelMode("dlock_waiters");
@@ -578,12 +578,12 @@ dlock_waiters_shown(PG_FUNCTION_ARGS)
 		isnull[1] = waiter->pid == 0;
 		values[1] = Int32GetDatum(waiter->pid);
 		values[2] = ObjectIdGetDatum(waiter->terms.role);
-		isnull[3] = waiter->terms.owner == NULL || !dlock_listing_may_see(sees_all, waiter->terms.role);
+		isnull[3] = waiter->terms.owner == NULL || !may_see(sees_all, waiter->terms.role);
 		values[3] = isnull[3] ? (Datum) 0 : CStringGetTextDatum(waiter->terms.owner);
 		isnull[4] = !in_line;
 		values[4] = Int32GetDatum(waiter->terms.priority);
 		if (in_line)
-			values[5] = dlock_listing_slots(waiter->terms.capacity, &isnull[5]);
+			values[5] = slots_shown(waiter->terms.capacity, &isnull[5]);
 		else
 			values[5] = Int32GetDatum(0);
 		isnull[6] = !in_line;

@@ -1,17 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * direct_writes.c
- *	  Keeps logical replication from writing to dlock.locks.
+ *	  Keeps logical replication and SQL from writing to dlock.locks.
  *
  * A publication FOR ALL TABLES contains the rows of dlock.locks.  On a
  * subscriber that also has dlock, the apply worker would overwrite and delete
  * grants of that server, without regard to row locks, versions and the queue.
  *
  * The apply worker fires only triggers that are enabled ALWAYS.  Restoring a
- * dump fires them, too, and is allowed.  It may bring places, so their keys are
- * marked before, and whatever it brings is counted afterwards (places.c).
+ * dump fires them, too, and inserts rows, which is allowed.  It may bring places, so their
+ * keys are marked before, and whatever it brings is counted afterwards (places.c).
  *
- * Whatever SQL does to the table, all waiters look again when it commits.
+ * An owner of the table who deletes or changes a row takes a lock from its holder, who
+ * is not told, and nothing is logged.  dlock_force_release() is for that, so it is
+ * refused unless dlock.allow_direct_writes is on.  Whatever SQL does to the table, all waiters look again when it commits.
  *
  * pg_restore --disable-triggers disables the triggers of our tables before it
  * fills them, and enables them afterwards.  So a change of a trigger counts as a
@@ -40,6 +42,7 @@
 
 #include "clock.h"
 #include "database.h"
+#include "guc.h"
 #include "health/direct_writes.h"
 #include "journal.h"
 #include "queue/queue.h"
@@ -178,6 +181,13 @@ dlock_refuse_replication(PG_FUNCTION_ARGS)
 				 errmsg("logical replication cannot write to table \"dlock.locks\""),
 				 errdetail("The locks of one server mean nothing on another."),
 				 errhint("Publish the tables or the schemas that you need by name, without schema \"dlock\".")));
+
+	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event) && !dlock_allow_direct_writes)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"dlock.locks\" cannot be changed by SQL"),
+				 errdetail("The holder of a lock would lose it without being told."),
+				 errhint("Use dlock_force_release() to take a lock away.")));
 
 	dlock_place_count_by_sql();
 	note_change(RelationGetRelid(data->tg_relation));

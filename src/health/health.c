@@ -31,7 +31,6 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "postmaster/bgworker_internals.h"
 #include "replication/syncrep.h"
 #include "replication/walreceiver.h"
 #include "replication/walsender.h"
@@ -46,10 +45,12 @@
 #include "database.h"
 #include "guc.h"
 #include "health/standby.h"
+#include "policy/policy.h"
 #include "rows/places.h"
 #include "rows/table.h"
 #include "rows/version.h"
 #include "shmem.h"
+#include "tickets/ticket_memory.h"
 
 PG_FUNCTION_INFO_V1(dlock_health);
 
@@ -261,6 +262,39 @@ check_reaper(Report *report)
 			visited == 0 ? "running; has not visited this database yet" :
 			psprintf("running; last visited this database at %s", since((int64) visited)),
 			NULL);
+}
+
+/* Tickets of all databases share their memory.  Say so before it is full. */
+static void
+check_tickets(Report *report)
+{
+	int			waiting;
+	bool		full;
+
+	LWLockAcquire(dlock_lwlock_tickets(), LW_SHARED);
+	waiting = dlock_ticket_memory_waiting();
+	LWLockRelease(dlock_lwlock_tickets());
+
+	full = dlock_max_tickets > 0 && waiting >= dlock_max_tickets - dlock_max_tickets / 10;
+	add(report, "tickets", full ? WORTH_A_LOOK : GOOD,
+		psprintf("%d of %d wait%s", waiting, dlock_max_tickets,
+				 full ? "; requests beyond are refused (53400), and their clients ask again and again" : ""),
+		full ? "See dlock_waiters for who has them; increase dlock.max_tickets and restart." : NULL);
+}
+
+/*
+ * Who may take a lock away from whom?  It is no problem either way, but people expect a
+ * priority to need a privilege.
+ */
+static void
+check_priorities(Report *report)
+{
+	int			max = dlock_policy_max_priority();
+
+	add(report, "priorities", GOOD,
+		max < 0 ? "every role may take the locks of others by a higher priority, and those without cleanup at once" :
+		psprintf("no role may use one above %d, unless another policy allows it", max),
+		max < 0 ? "To allow none: SELECT dlock_policy('', NULL, max_priority => 0);" : NULL);
 }
 
 /*
@@ -538,7 +572,11 @@ dlock_health(PG_FUNCTION_ARGS)
 	if (in_recovery)
 		add(&report, "reaper", GOOD, "starts when this server is promoted", NULL);
 	else
+	{
 		check_reaper(&report);
+		check_tickets(&report);
+	}
+	check_priorities(&report);
 	check_indexes(&report);
 	check_trigger(&report);
 	conclude(&report, in_recovery);

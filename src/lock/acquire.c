@@ -30,7 +30,6 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "tcop/pquery.h"
 #include "utils/memutils.h"
@@ -84,6 +83,7 @@ give_up_snapshots(void)
 	InvalidateCatalogSnapshot();
 }
 
+/* Sleep until we are woken, but not beyond that time (lease time). */
 static void
 sleep_until(int64 until, bool without_snapshot)
 {
@@ -101,6 +101,7 @@ typedef struct WaitContext
 	bool		is_own;			/* our own session has it */
 } WaitContext;
 
+/* A callback of errors that are raised within a wait. */
 static void
 say_waiting(void *arg)
 {
@@ -123,6 +124,7 @@ waits_for_itself(const DlockWaitReport *report)
 	return false;
 }
 
+/* Called without a bucket's lock: the request has not entered the queue. */
 static void
 raise_second_upgrade(const DlockRequest *request)
 {
@@ -199,6 +201,7 @@ wait_in_queue(const DlockRequest *request, DlockTurn *turn, DlockResult *result,
 	MemoryContextDelete(each_look);
 }
 
+/* A try was busy: enter the queue, wait there, and leave it whatever happens. */
 static void
 wait_for_turn(const DlockRequest *request, DlockTurn *turn, DlockResult *result)
 {
@@ -286,6 +289,7 @@ dlock_acquire_key(const DlockRequest *request, DlockResult *result)
 /* as exact as a TTL is */
 #define EXACT_US	INT64CONST(1000)
 
+/* For qsort(): the order in which all callers take several keys. */
 static int
 compare_keys(const void *a, const void *b)
 {
@@ -325,7 +329,7 @@ stamp(const DlockRequest *granted, const DlockResult *grant, int64 from)
 	request.terms.role = granted->terms.role;
 	request.by_version = true;
 	request.version = grant->version;
-	request.renewed = grant->renewed;
+	request.renewed = grant->renewed || grant->upgrades;
 	request.terms.ttl = granted->terms.ttl;
 	request.stamp = from;
 	dlock_lock_execute(&request, &result);

@@ -35,6 +35,7 @@
 #define FULL		0.9
 #define ASK_AGAIN_US	INT64CONST(100000)
 
+/* The beginning of every event; send_event() closes and frees it. */
 static void
 begin_key_event(StringInfo event, const char *name, const char *key)
 {
@@ -43,6 +44,7 @@ begin_key_event(StringInfo event, const char *name, const char *key)
 	escape_json(event, key);
 }
 
+/* The beginning of an event about a grant. */
 static void
 begin_event(StringInfo event, const char *name, const char *key, int64 version)
 {
@@ -60,6 +62,7 @@ append_reason(StringInfo event, const char *reason)
 	escape_json(event, reason);
 }
 
+/* The role may have been dropped meanwhile. */
 static void
 append_role(StringInfo event, Oid by)
 {
@@ -131,6 +134,7 @@ dlock_event_send(void (*send) (void *), void *arg)
 	MemoryContextSwitchTo(caller);
 }
 
+/* The reaper has ended a grant that had expired. */
 void
 dlock_event_expired(const char *key, int64 version)
 {
@@ -140,6 +144,7 @@ dlock_event_expired(const char *key, int64 version)
 	send_event(&event);
 }
 
+/* A grant was taken away: by dlock_force_release(), or by a request (grant.c). */
 void
 dlock_event_forced(const char *key, int64 version, Oid by, const char *reason)
 {
@@ -151,6 +156,7 @@ dlock_event_forced(const char *key, int64 version, Oid by, const char *reason)
 	send_event(&event);
 }
 
+/* A request asks a holder to yield.  The reaper sends it for the waiter. */
 void
 dlock_event_preempt(const char *key, int64 version, Oid by, int32 priority,
 					int64 deadline)
@@ -164,6 +170,7 @@ dlock_event_preempt(const char *key, int64 version, Oid by, int32 priority,
 	send_event(&event);
 }
 
+/* The granter, after the commit that makes the grant. */
 void
 dlock_event_granted(const char *key, int64 version, int64 ticket)
 {

@@ -19,11 +19,16 @@
  */
 #include "postgres.h"
 
+/* as in backend_wait.c */
+#undef ENABLE_GSS
+
 #include "access/transam.h"
+#include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "storage/sinval.h"
+#include "utils/guc.h"
 
 #include "clock.h"
 #include "database.h"
@@ -36,6 +41,8 @@
 #include "rows/version.h"
 #include "rows/write.h"
 #include "shmem.h"
+
+#define ORIGIN_LENGTH	128
 
 /*
  * Has the transaction that was changing the row ended by now?  Then an acquire
@@ -67,6 +74,23 @@ end_of(const DlockRequest *request, int64 acquired_at, int64 from, int64 ttl)
 	return request->max_hold == 0 ? expires : Min(expires, acquired_at + request->max_hold);
 }
 
+/*
+ * Whom to ask about a grant that has no owner: this session.  It is kept in the row,
+ * because a pooled session serves another client next, and others end.
+ */
+static const char *
+origin(void)
+{
+	static char text[ORIGIN_LENGTH];
+	const char *name = application_name != NULL ? application_name : "";
+	const char *host = MyProcPort != NULL && MyProcPort->remote_host != NULL ?
+		MyProcPort->remote_host : "";
+
+	snprintf(text, sizeof(text), "pid %d%s%s%s%s", MyProcPid, name[0] != '\0' ? ", " : "", name,
+			 host[0] != '\0' ? " from " : "", host);
+	return text;
+}
+
 /* A grant on the terms of the request, from now on. */
 static void
 fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 now)
@@ -74,9 +98,35 @@ fill_grant(DlockGrant *grant, const DlockRequest *request, int64 version, int64 
 	grant->terms = request->terms;
 	grant->version = version;
 	grant->pid = request->session ? MyProcPid : 0;
+	grant->origin = request->terms.owner == NULL && !request->terms.spent ? origin() : NULL;
 	grant->acquired_at = now;
 	grant->refreshed_at = now;
 	grant->expires_at = now + request->terms.ttl;
+}
+
+/*
+ * An upgrade does not begin anew: its owner has kept others from the key since it took
+ * the place that ends.  So max_hold counts from then, and so does the time of those that
+ * have asked it to yield.  Only at_least counts from now.
+ */
+static void
+keep_since(const DlockTry *try, DlockVerdict verdict, DlockGrant *grant)
+{
+	const DlockRows *found = try->found;
+
+	for (int i = 0; i < found->n && verdict.upgrades; i++)
+	{
+		const DlockState *state = &found->states[i];
+
+		if (!state->ends || state->slot == DLOCK_HEAD ||
+			!dlock_terms_same_owner(&state->terms, &grant->terms))
+			continue;
+		if (grant->terms.at_least > 0)
+			grant->terms.at_least += grant->acquired_at - state->acquired;
+		grant->expires_at = end_of(try->request, state->acquired, grant->acquired_at,
+								   grant->terms.ttl);
+		grant->acquired_at = state->acquired;
+	}
 }
 
 /* The grant is written: the answer, the reaper's visit, the durability. */
@@ -96,6 +146,7 @@ granted(DlockTry *try, const DlockGrant *grant)
  * The other rows that end when this is granted
  */
 
+/* Lock a row that will end.  From then on this try has written (README, 13). */
 static DlockLocked
 lock_row(DlockTry *try, int i)
 {
@@ -281,8 +332,9 @@ dlock_grant_add_head(DlockTry *try, DlockVerdict verdict)
 	/* the head is ours: draw the version, and start the lease now */
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
+	keep_since(try, verdict, &grant);
 	dlock_write_end_insert(&insertion, &grant, &row);
-	end_rows(try, verdict, grant.acquired_at);
+	end_rows(try, verdict, grant.refreshed_at);
 	granted(try, &grant);
 	dlock_xact_count(DLOCK_STAT_GRANTS);
 	dlock_xact_end_change(change, false, true, grant.expires_at);
@@ -345,7 +397,8 @@ dlock_grant_head(DlockTry *try, DlockVerdict verdict)
 
 	fill_grant(&grant, try->request, dlock_version_next(&try->store),
 			   dlock_clock_now());
-	end_rows(try, verdict, grant.acquired_at);
+	keep_since(try, verdict, &grant);
+	end_rows(try, verdict, grant.refreshed_at);
 	dlock_write_grant(&try->store, &try->request->key, DLOCK_HEAD, head, &grant);
 	granted(try, &grant);
 	dlock_xact_count(DLOCK_STAT_GRANTS);
@@ -462,6 +515,7 @@ add_place(DlockTry *try, DlockGrant *grant)
 	return true;
 }
 
+/* The new row of a place, or the one that is there.  False: look again. */
 static bool
 put_in_place(DlockTry *try, int taken, DlockGrant *grant)
 {
@@ -565,6 +619,7 @@ dlock_grant_hand_over(DlockTry *try, DlockVerdict verdict, int64 now, int change
 
 	dlock_row_grant(try->store.heap, row->tuple, &grant);
 	grant.terms.owner = request->terms.owner;
+	grant.origin = NULL;
 	if (request->terms.ttl != 0)
 		grant.terms.ttl = request->terms.ttl;
 	grant.version = dlock_version_next(&try->store);

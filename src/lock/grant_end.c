@@ -55,6 +55,7 @@ typedef struct Ended
 	char	   *key;
 	int64		version;
 	char	   *owner;			/* NULL: none */
+	const char *origin;			/* of one without an owner */
 	Oid			role;
 	char	   *role_name;		/* NULL: not looked up yet */
 	How			how;
@@ -70,10 +71,17 @@ typedef struct Ended
 static MemoryContext deferred_context = NULL;
 static slist_head deferred = SLIST_STATIC_INIT(deferred);
 
+/* Does dlock.log_ends ask for an end like this? */
+static bool
+is_loss(How how)
+{
+	return how > HANDED_OVER;
+}
+
 static bool
 is_logged(How how)
 {
-	if (how <= HANDED_OVER)
+	if (!is_loss(how))
 		return dlock_log_ends == DLOCK_LOG_ALL_ENDS;
 	return dlock_log_ends != DLOCK_LOG_NO_ENDS;
 }
@@ -95,6 +103,7 @@ note_for_log(const DlockEnding *ending, How how)
 	end->key = pnstrdup(key->data, key->len);
 	end->version = grant.version;
 	end->owner = grant.terms.owner != NULL ? pstrdup(grant.terms.owner) : NULL;
+	end->origin = grant.origin;
 	end->role = grant.terms.role;
 	end->how = how;
 	end->by = ending->request->terms.role;
@@ -112,6 +121,17 @@ note_for_log(const DlockEnding *ending, How how)
 	(void) dlock_journal_add(DLOCK_NOTE_LOG, &end, sizeof(end));
 }
 
+/* Note that a grant of this key is lost. */
+static void
+note_lost(const DlockKey *key)
+{
+	DlockKey   *lost = MemoryContextAlloc(TopTransactionContext, sizeof(DlockKey) + key->len);
+
+	*lost = *key;
+	lost->data = memcpy(lost + 1, key->data, key->len);
+	(void) dlock_journal_add(DLOCK_NOTE_LOST, &lost, sizeof(lost));
+}
+
 /*
  * The grant ends, if the transaction commits.  Its holder was asked to yield at
  * "asked_at", or not (0).
@@ -122,6 +142,8 @@ note_end(const DlockEnding *ending, DlockStat stat, How how, int64 asked_at)
 	dlock_xact_count(stat);
 	if (asked_at != 0)
 		(void) dlock_journal_add(DLOCK_NOTE_YIELD, &asked_at, sizeof(asked_at));
+	if (is_loss(how))
+		note_lost(&ending->request->key);
 	if (is_logged(how))
 		note_for_log(ending, how);
 }
@@ -142,6 +164,7 @@ log_time(int64 lease_time)
 					(int) (at - time_t_to_timestamptz(seconds)) / 1000, zone);
 }
 
+/* The end of the message. */
 static char *
 how_ended(const Ended *end)
 {
@@ -170,6 +193,7 @@ how_ended(const Ended *end)
 	return "?";
 }
 
+/* Write the line.  If that was deferred, the names of the roles are looked up now. */
 static void
 log_end(Ended *end)
 {
@@ -185,6 +209,9 @@ log_end(Ended *end)
 					end->key, (long long) end->version, end->role_name, how_ended(end)),
 			 end->owner != NULL ?
 			 errdetail("Owner \"%s\" held it for %.3f s, from %s to %s.", end->owner,
+					   seconds, log_time(end->began), log_time(end->ended)) :
+			 end->origin != NULL ?
+			 errdetail("It was acquired by %s, and held for %.3f s, from %s to %s.", end->origin,
 					   seconds, log_time(end->began), log_time(end->ended)) :
 			 errdetail("It was held for %.3f s, from %s to %s.",
 					   seconds, log_time(end->began), log_time(end->ended)),
@@ -221,6 +248,14 @@ end_log(const void *what, bool committed)
 	MemoryContextSwitchTo(caller);
 }
 
+/* At the end of the transaction: a holder that was asked has yielded. */
+static void
+end_lost(const void *what, bool committed)
+{
+	if (committed)
+		dlock_contended_keys_lost(*(DlockKey *const *) what);
+}
+
 static void
 end_yield(const void *what, bool committed)
 {
@@ -232,6 +267,7 @@ end_yield(const void *what, bool committed)
 void
 dlock_grant_end_init(void)
 {
+	dlock_journal_register(DLOCK_NOTE_LOST, end_lost);
 	dlock_journal_register(DLOCK_NOTE_LOG, end_log);
 	dlock_journal_register(DLOCK_NOTE_YIELD, end_yield);
 }

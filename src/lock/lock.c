@@ -38,6 +38,7 @@
 #include "rows/write.h"
 #include "shard/shard.h"
 
+/* The tuple lock of an action, as README has it in a table. */
 static LockTupleMode
 lock_mode(DlockAction action)
 {
@@ -56,6 +57,7 @@ lock_mode(DlockAction action)
  * Step 1: finding
  */
 
+/* Does the request ask for a place? */
 static bool
 is_shared(const DlockRequest *request)
 {
@@ -504,6 +506,10 @@ set_max_hold(DlockTry *try)
 	try->request = &try->limited;
 }
 
+/*
+ * The beginning of dlock_lock_try().  Opens and locks the table, until the end of the
+ * transaction.
+ */
 static void
 begin_try(DlockTry *try, const DlockRequest *request, const DlockTurn *turn,
 		  DlockRows *found, DlockResult *result)

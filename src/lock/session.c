@@ -76,6 +76,7 @@ dlock_session_add(const DlockKey *key, Oid role, int64 version)
 		(void) dlock_journal_add(DLOCK_NOTE_SESSION, &version, sizeof(version));
 }
 
+/* A grant is not ours any more, or does not end with the session.  Must not fail. */
 static void
 forget(int64 version)
 {
@@ -106,6 +107,7 @@ end_ended(const void *what, bool committed)
 		forget(*(const int64 *) what);
 }
 
+/* Has this session any grant that ends with it? */
 static bool
 has_any(void)
 {
@@ -242,6 +244,7 @@ release_at_discard(void)
 	}
 }
 
+/* A hook: after DISCARD ALL, whatever else it does, the session locks are released. */
 static void
 process_utility(PlannedStmt *statement, const char *text, bool readOnlyTree,
 				ProcessUtilityContext context, ParamListInfo params,

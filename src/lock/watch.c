@@ -20,6 +20,7 @@
 #include "rows/find.h"
 #include "rules/lock_rules.h"
 
+/* A callback: leave the queue after an error, too. */
 static void
 leave_queue(int code, Datum arg)
 {
@@ -35,6 +36,7 @@ typedef struct Sight
 	int64		wake_at;		/* when the first grant expires */
 } Sight;
 
+/* What is committed, and the time at which it was judged. */
 static Sight
 look_at_key(const DlockKey *key, int64 *now)
 {

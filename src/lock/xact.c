@@ -83,6 +83,7 @@ dlock_xact_enter(void)
 	xact.wal_enter = pgWalUsage.wal_records;
 }
 
+/* The end of a try: what it has written is ours, and no write of the caller's. */
 void
 dlock_xact_leave(DlockWrite wrote)
 {
@@ -194,6 +195,7 @@ dlock_xact_count(DlockStat stat)
 	(void) dlock_journal_add(DLOCK_NOTE_COUNT, &stat, sizeof(stat));
 }
 
+/* A count of what a transaction has done is none if that is rolled back. */
 static void
 end_count(const void *what, bool committed)
 {
@@ -212,6 +214,7 @@ dlock_xact_want_reaper(int64 when)
 		xact.due = when;
 }
 
+/* Has the transaction written nothing but what our own tries have written (README, 9)? */
 static bool
 wrote_only_ours(void)
 {
@@ -245,6 +248,7 @@ lower_synchronous_commit(void)
 	synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
 }
 
+/* A value that the transaction itself has set meanwhile stays. */
 static void
 restore_synchronous_commit(void)
 {
@@ -253,6 +257,7 @@ restore_synchronous_commit(void)
 		synchronous_commit = xact.lowered_from;
 }
 
+/* May fail: the last moment at which it is decided what this commit waits for. */
 static void
 pre_commit(void)
 {
@@ -287,6 +292,7 @@ at_end(bool committed)
 	memset(&xact, 0, sizeof(xact));
 }
 
+/* Registered with PostgreSQL.  README says what may fail at which event. */
 static void
 xact_callback(XactEvent event, void *arg)
 {
@@ -323,6 +329,7 @@ xact_callback(XactEvent event, void *arg)
 	}
 }
 
+/* A savepoint is rolled back: what was noted since goes.  Must not fail. */
 static void
 subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 				 SubTransactionId parentSubid, void *arg)
@@ -332,6 +339,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	dlock_journal_abort_sub(mySubid);
 }
 
+/* At load time. */
 void
 dlock_xact_init(void)
 {

@@ -531,6 +531,21 @@ dlock_policy_max_hold(const DlockKey *key, Oid role)
 }
 
 /*
+ * The highest priority that a role may use for a key if no policy names either; -1:
+ * without limit.
+ */
+int
+dlock_policy_max_priority(void)
+{
+	const Policy *first = have_policies() ? find_prefix("", 0) : NULL;
+	Policy		policy;
+
+	if (first == NULL || !choose(first, InvalidOid, &policy) || policy.max_priority == NO_LIMIT)
+		return -1;
+	return policy.max_priority;
+}
+
+/*
  * The room under policies
  */
 

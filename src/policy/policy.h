@@ -21,5 +21,6 @@ extern void dlock_policy_changes(Relation rel);
 extern void dlock_policy_check_request(const DlockKey *key, const DlockTerms *terms);
 extern void dlock_policy_check_grant(const DlockKey *key, Oid role);
 extern int64 dlock_policy_max_hold(const DlockKey *key, Oid role);
+extern int	dlock_policy_max_priority(void);
 
 #endif							/* DLOCK_POLICY_POLICY_H */

@@ -22,11 +22,9 @@
 
 #include "libpq/libpq.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
-#include "utils/wait_event.h"
 
 #include "clock.h"
 #include "compat.h"

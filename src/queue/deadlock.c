@@ -56,7 +56,6 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -151,6 +150,10 @@ dlock_deadlock_shmem_init(void)
  * The graph
  */
 
+/*
+ * A hash table that lasts as long as the check.  Without functions its key is a
+ * number.
+ */
 static HTAB *
 make_table(const char *name, Size entrysize, HashValueFunc hash, HashCompareFunc match)
 {
@@ -163,12 +166,14 @@ make_table(const char *name, Size entrysize, HashValueFunc hash, HashCompareFunc
 					   (hash != NULL ? HASH_FUNCTION | HASH_COMPARE : HASH_BLOBS));
 }
 
+/* The key in graph->firsts is an entry, which knows the hash of what it waits for. */
 static uint32
 hash_key(const void *key, Size keysize)
 {
 	return (uint32) (*(const DlockQueueEntry *const *) key)->hash;
 }
 
+/* As memcmp(): 0 if two entries wait for the same key. */
 static int
 compare_keys(const void *a, const void *b, Size keysize)
 {
@@ -176,6 +181,7 @@ compare_keys(const void *a, const void *b, Size keysize)
 								 *(const DlockQueueEntry *const *) b);
 }
 
+/* The process with this id, which is new if nobody has waited for it so far. */
 static Process *
 get_process(Graph *graph, uint64 id)
 {
@@ -249,12 +255,14 @@ list_process(Graph *graph, Process *process)
 	process->is_listed = true;
 }
 
+/* find_blockers() and find_lock_blockers() have made room for it. */
 static void
 add_blocker(Process *process, Group *group)
 {
 	process->blockers[process->nblockers++] = group;
 }
 
+/* This process waits for that one, which then matters to the search, too. */
 static void
 add_process_blocker(Graph *graph, Process *process, Process *blocker)
 {
@@ -267,6 +275,7 @@ add_process_blocker(Graph *graph, Process *process, Process *blocker)
 	add_blocker(process, blocker->alone);
 }
 
+/* This process waits for whatever waits in the name of an owner. */
 static void
 add_owner_blocker(Graph *graph, Process *process, DlockBlocker owner)
 {
@@ -553,6 +562,7 @@ find_backend(Graph *graph)
 	return us->reached_from != NULL ? us : NULL;
 }
 
+/* A granter may end the tickets of its own database only. */
 static bool
 is_our_ticket(const DlockQueueEntry *entry)
 {
@@ -661,6 +671,7 @@ name_process(const Process *process)
 /* of a longer circle, the others are only counted */
 #define MAX_NAMED	50
 
+/* One line of the detail: who waits for which lock, and who blocks it. */
 static void
 append_step(StringInfo path, const Process *process)
 {

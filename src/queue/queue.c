@@ -64,6 +64,7 @@ typedef struct DlockQueue
 
 static DlockQueue *queue = NULL;
 
+/* As many as there can be entries, so that most lists have one key. */
 static uint32
 count_lists(void)
 {
@@ -124,6 +125,7 @@ lock_of(uint64 hash)
 	return dlock_lwlock_bucket(list_number(hash) % DLOCK_BUCKETS);
 }
 
+/* For those that own an entry.  Nothing that waits may be done under it. */
 void
 dlock_queue_lock(uint64 hash, LWLockMode mode)
 {
@@ -142,6 +144,7 @@ entry_at(dlist_node *node)
 	return dlist_container(DlockQueueEntry, node, node);
 }
 
+/* Does an entry wait for this key of the current database? */
 static bool
 waits_for(const DlockQueueEntry *entry, const DlockKey *key)
 {
@@ -227,6 +230,10 @@ asks_others(const DlockAsking *before, const DlockAsking *now)
 	return false;
 }
 
+/*
+ * Do two reports name the same blockers?  Then it has been blocked since the first
+ * one.
+ */
 static bool
 same_blockers(const DlockWaitReport *a, const DlockWaitReport *b)
 {
@@ -430,6 +437,7 @@ dlock_queue_visit(LWLockMode mode, DlockQueueVisitor visitor, void *arg)
 	}
 }
 
+/* A visitor of dlock_queue_wake_all(). */
 static bool
 wake_if_ours(DlockQueueEntry *entry, void *arg)
 {
@@ -445,6 +453,7 @@ dlock_queue_wake_all(void)
 	dlock_queue_visit(LW_SHARED, wake_if_ours, NULL);
 }
 
+/* A visitor of dlock_queue_count().  Watchers do not count. */
 static bool
 count_if_ours(DlockQueueEntry *entry, void *arg)
 {
@@ -772,6 +781,7 @@ dlock_queue_line(const DlockKey *key, DlockInLine *line, int max)
 	return n;
 }
 
+/* Append a text to the memory for all texts, and return the copy. */
 static char *
 copy_text(char **to, const char *text)
 {
@@ -860,6 +870,7 @@ typedef struct Announcement
 	bool		found;
 } Announcement;
 
+/* A visitor: take the first entry of the database that has something to announce. */
 static bool
 take_if_announced(DlockQueueEntry *entry, void *arg)
 {

@@ -13,6 +13,7 @@
 
 #include "queue/ready_list.h"
 
+/* When shared memory is made. */
 void
 dlock_ready_list_init(DlockReadyList *list)
 {

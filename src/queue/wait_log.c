@@ -15,9 +15,7 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
-#include "utils/timestamp.h"
 
-#include "clock.h"
 #include "fence/statement_role.h"
 #include "queue/queue.h"
 #include "queue/wait_log.h"
@@ -26,6 +24,10 @@
 /* Of more holders, and of a longer queue, the others are only counted. */
 #define MAX_NAMED	50
 
+/*
+ * One that we wait for: an open transaction, or a grant with its role, owner and
+ * process.
+ */
 static void
 append_holder(StringInfo out, const DlockState *state, const DlockRow *row)
 {
@@ -50,6 +52,7 @@ append_holder(StringInfo out, const DlockState *state, const DlockRow *row)
 		appendStringInfo(out, _(", process %d"), pid);
 }
 
+/* How many of n are not named. */
 static void
 append_more(StringInfo out, int n)
 {
@@ -57,6 +60,7 @@ append_more(StringInfo out, int n)
 		appendStringInfo(out, _(" and %d more"), n - MAX_NAMED);
 }
 
+/* What the last look has found in the way, which may be gone by now. */
 static void
 append_holders(StringInfo out, const DlockRows *found)
 {
@@ -67,6 +71,7 @@ append_holders(StringInfo out, const DlockRows *found)
 		appendStringInfoString(out, _("none"));
 }
 
+/* Those that wait for the key, in order, ourselves included. */
 static void
 append_queue(StringInfo out, const DlockKey *key)
 {

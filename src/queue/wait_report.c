@@ -115,6 +115,7 @@ find_blockers(const DlockRequest *request, const DlockRows *found, int64 now,
  */
 #define BEHIND_LOOK_US	INT64CONST(15000000)
 
+/* For qsort(). */
 static int
 compare_times(const void *a, const void *b)
 {

@@ -47,10 +47,8 @@
 #include "access/heapam.h"
 #include "access/transam.h"
 #include "access/xact.h"
-#include "catalog/pg_collation.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
-#include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "storage/smgr.h"
@@ -198,6 +196,7 @@ block_exists(const DlockTable *store, BlockNumber block)
 	return block < RelationGetNumberOfBlocks(store->heap);
 }
 
+/* Does the tuple that a hint leads to have what is asked for?  Its buffer is locked. */
 static bool
 is_sought(HeapTuple tuple, const DlockKey *key, const Sought *sought)
 {
@@ -294,6 +293,7 @@ pin(Pins *pins, Relation heap, BlockNumber block)
 	return pins->buffers[i];
 }
 
+/* At the end of a search.  What an error leaves pinned, its resource owner releases. */
 static void
 unpin_all(Pins *pins)
 {
@@ -362,6 +362,7 @@ add_entry(const DlockTable *store, ItemPointerData tid, Pins *pins, Snapshot dir
 	return is_first && all_dead;
 }
 
+/* Is one row sought, and not all places? */
 static bool
 is_for_one(const Search *search)
 {

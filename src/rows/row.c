@@ -82,13 +82,14 @@ enum
 	Anum_key,
 	Anum_owner,
 	Anum_value,
-	Natts_dlock = Anum_value
+	Anum_origin,
+	Natts_dlock = Anum_origin
 };
 
 static const Oid types[Natts_dlock] = {
 	INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT4OID, REGROLEOID, INT4OID,
 	INT4OID, BOOLOID, BOOLOID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID,
-	TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID
+	TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID
 };
 
 #define FORM(tuple) ((FormDlock *) GETSTRUCT(tuple))
@@ -396,17 +397,26 @@ dlock_row_due(HeapTuple tuple)
 	return expires;
 }
 
-/* Everything, for showing it.  Owner and value are allocated. */
+/* A column of text, allocated, or NULL. */
+static char *
+read_text(Relation heap, HeapTuple tuple, AttrNumber attnum)
+{
+	bool		isnull;
+	Datum		datum = heap_getattr(tuple, attnum, RelationGetDescr(heap), &isnull);
+
+	return isnull ? NULL : TextDatumGetCString(datum);
+}
+
+/* Everything, for showing it.  Its texts are allocated. */
 void
 dlock_row_grant(Relation heap, HeapTuple tuple, DlockGrant *grant)
 {
 	FormDlock  *form = FORM(tuple);
-	bool		isnull;
-	Datum		value = heap_getattr(tuple, Anum_value, RelationGetDescr(heap), &isnull);
 
 	read_terms(form, &grant->terms);
 	grant->terms.owner = dlock_row_owner(tuple);
-	grant->terms.value = isnull ? NULL : TextDatumGetCString(value);
+	grant->terms.value = read_text(heap, tuple, Anum_value);
+	grant->origin = read_text(heap, tuple, Anum_origin);
 	grant->version = form->version;
 	grant->pid = form->run == dlock_clock_run() ? form->pid : 0;
 	grant->acquired_at = form->acquired_at;
@@ -499,17 +509,29 @@ StaticAssertDecl(Anum_owner > Natts_dlock / BITS_PER_BYTE * BITS_PER_BYTE,
 /* A row with these columns of fixed width. */
 static HeapTuple
 form_tuple(Relation heap, const FormDlock *form, const DlockKey *key,
-		   const char *owner, const char *value)
+		   const DlockGrant *grant)
 {
 	TupleDesc	desc = RelationGetDescr(heap);
-	bool		has_nulls = owner == NULL || value == NULL;
-	Size		hoff = MAXALIGN(SizeofHeapTupleHeader +
-								(has_nulls ? BITMAPLEN(Natts_dlock) : 0));
+	const char *texts[] = {grant->terms.owner, grant->terms.value, grant->origin};
+	bool		has_nulls = false;
 	Size		behind_key = offsetof(FormDlock, key) + VARHDRSZ + key->len;
-	Size		len = hoff + put_text(NULL, put_text(NULL, behind_key, owner), value);
-	HeapTuple	tuple = palloc0(HEAPTUPLESIZE + len);
-	HeapTupleHeader header = (HeapTupleHeader) ((char *) tuple + HEAPTUPLESIZE);
-	char	   *data = (char *) header + hoff;
+	Size		end = behind_key;
+	Size		hoff;
+	Size		len;
+	HeapTuple	tuple;
+	HeapTupleHeader header;
+	char	   *data;
+
+	for (int i = 0; i < lengthof(texts); i++)
+	{
+		has_nulls |= texts[i] == NULL;
+		end = put_text(NULL, end, texts[i]);
+	}
+	hoff = MAXALIGN(SizeofHeapTupleHeader + (has_nulls ? BITMAPLEN(Natts_dlock) : 0));
+	len = hoff + end;
+	tuple = palloc0(HEAPTUPLESIZE + len);
+	header = (HeapTupleHeader) ((char *) tuple + HEAPTUPLESIZE);
+	data = (char *) header + hoff;
 
 	tuple->t_len = len;
 	ItemPointerSetInvalid(&tuple->t_self);
@@ -525,19 +547,20 @@ form_tuple(Relation heap, const FormDlock *form, const DlockKey *key,
 	header->t_infomask = HEAP_HASVARWIDTH;
 	if (has_nulls)
 	{
-		/* a set bit means not null; owner and value are the last columns */
+		/* a set bit means not null; the texts are the last columns */
 		header->t_infomask |= HEAP_HASNULL;
 		memset(header->t_bits, 0xFF, Natts_dlock / BITS_PER_BYTE);
 		for (int i = Natts_dlock / BITS_PER_BYTE * BITS_PER_BYTE; i < Natts_dlock; i++)
-			if ((i != Anum_owner - 1 || owner != NULL) &&
-				(i != Anum_value - 1 || value != NULL))
+			if (i < Anum_owner - 1 || texts[i - (Anum_owner - 1)] != NULL)
 				header->t_bits[i / BITS_PER_BYTE] |= 1 << (i % BITS_PER_BYTE);
 	}
 
 	memcpy(data, form, offsetof(FormDlock, key));
 	SET_VARSIZE(data + offsetof(FormDlock, key), VARHDRSZ + key->len);
 	memcpy(data + offsetof(FormDlock, key) + VARHDRSZ, key->data, key->len);
-	(void) put_text(data, put_text(data, behind_key, owner), value);
+	end = behind_key;
+	for (int i = 0; i < lengthof(texts); i++)
+		end = put_text(data, end, texts[i]);
 	return tuple;
 }
 
@@ -570,7 +593,7 @@ dlock_row_form(Relation heap, const DlockKey *key, int64 slot,
 	form.refreshed_at = grant->refreshed_at;
 	form.expires_at = grant->expires_at;
 	form.pid = grant->pid;
-	return form_tuple(heap, &form, key, grant->terms.owner, grant->terms.value);
+	return form_tuple(heap, &form, key, grant);
 }
 
 /*
@@ -661,6 +684,7 @@ dlock_row_stamp(HeapTuple tuple, int64 slot, const DlockGrant *grant)
 	FormDlock  *form = FORM(tuple);
 
 	form->slot = slot;
+	form->at_least = grant->terms.at_least;
 	form->version = grant->version;
 	form->acquired_at = grant->acquired_at;
 	form->refreshed_at = grant->refreshed_at;

@@ -27,6 +27,7 @@ typedef struct DlockGrant
 	DlockTerms	terms;
 	int64		version;
 	int32		pid;			/* the session that it ends with, or 0 */
+	const char *origin;			/* who acquired it, if it has no owner */
 	int64		acquired_at;	/* lease time, as are the next two */
 	int64		refreshed_at;
 	int64		expires_at;

@@ -201,7 +201,7 @@ close_indexes(DlockIndexes *indexes)
  * because writing there takes a lock on the toast table and on its index.  A
  * shorter row is added, which the caller then updates; nobody else can have it
  * meanwhile.  For a head that is a free row, and the caller starts over.  For a
- * place it is the grant without its owner and value, because the place has to
+ * place it is the grant without its texts, because the place has to
  * be taken under the partition lock.
  *
  * What remains is the lock for extending a relation, which PostgreSQL holds no
@@ -227,6 +227,7 @@ dlock_write_prepare_insert(DlockInsertion *insertion, const DlockTable *store,
 
 		shorter.terms.owner = NULL;
 		shorter.terms.value = NULL;
+		shorter.origin = NULL;
 		insertion->tuple = dlock_row_form(store->heap, key, slot, &shorter);
 	}
 	open_indexes(&insertion->indexes, store, insertion->tuple);

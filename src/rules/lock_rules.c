@@ -78,6 +78,7 @@ phase_of(const DlockState *row, int64 now)
 	return row->held ? DLOCK_PHASE_EXPIRED : DLOCK_PHASE_FREE;
 }
 
+/* The same for other files. */
 DlockPhase
 dlock_rules_phase(const DlockState *row, int64 now)
 {
@@ -128,6 +129,7 @@ is_held_out(const DlockState *row, const DlockRequest *request, int64 now)
  * Verdicts
  */
 
+/* A verdict about row "row", or about none (DLOCK_NO_ROW). */
 static DlockVerdict
 verdict(DlockAction action, DlockAnswer answer, int row)
 {
@@ -139,6 +141,7 @@ verdict(DlockAction action, DlockAnswer answer, int row)
 	return v;
 }
 
+/* There is nothing to write: this is the answer. */
 static DlockVerdict
 nothing(DlockAnswer answer, int row)
 {
@@ -149,8 +152,8 @@ nothing(DlockAnswer answer, int row)
  * The end of a grant.  The row of a head stays, so that the next grant updates
  * it in place; that of a place goes, unless it has to cool.
  */
-DlockVerdict
-dlock_rules_end(const DlockState *row, int i, bool is_lost, int64 now)
+static DlockVerdict
+end_grant(const DlockState *row, int i, bool is_lost, int64 now)
 {
 	int64		until = row->acquired + row->terms.at_least;
 	DlockVerdict v;
@@ -554,7 +557,7 @@ force(const DlockState *rows, int nrows, const DlockRequest *request, int64 now)
 		if (rows[i].version != request->version)
 			continue;
 		if (phase == DLOCK_PHASE_LIVE || phase == DLOCK_PHASE_LAPSED)
-			return dlock_rules_end(&rows[i], i, true, now);
+			return end_grant(&rows[i], i, true, now);
 		if (phase == DLOCK_PHASE_COOLING)
 			return verdict(DLOCK_DO_CLEAR, DLOCK_IS_RELEASED, i);
 	}
@@ -616,7 +619,7 @@ by_holder(const DlockState *rows, int nrows, int i, const DlockRequest *request,
 				hand_over(rows, nrows, i, request, now) :
 				verdict(DLOCK_DO_RENEW, DLOCK_IS_HELD, i);
 		case DLOCK_RELEASE:
-			return dlock_rules_end(row, i, request->is_lost, now);
+			return end_grant(row, i, request->is_lost, now);
 		case DLOCK_FENCE:
 			return verdict(DLOCK_DO_PIN, DLOCK_IS_HELD, i);
 		default:

@@ -243,7 +243,7 @@ typedef struct DlockResult
 	int64		version;		/* of the grant that the answer is about */
 	Oid			role;			/* its role */
 	int64		expires;		/* its expiry, lease time */
-	bool		upgrades;		/* busy: the request has a place already */
+	bool		upgrades;		/* the request has, or had, a place of the key */
 	bool		renewed;		/* granted, and it was ours before */
 	int64		max_hold;		/* of the request, by the policies */
 	int64		free_at;		/* a permit, busy: when one is to be had, if
@@ -274,8 +274,6 @@ extern bool dlock_rules_blocks(const DlockState *row, const DlockRequest *reques
 							   int64 now);
 extern int	dlock_rules_must_end(const DlockState *rows, int nrows,
 								 const DlockRequest *request, int64 now);
-extern DlockVerdict dlock_rules_end(const DlockState *row, int i, bool is_lost,
-									int64 now);
 extern DlockVerdict dlock_rules_decide(DlockState *rows, int nrows,
 									   const DlockRequest *request,
 									   const DlockTurn *turn, int64 now);

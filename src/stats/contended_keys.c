@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * contended_keys.c
- *	  The keys that are most waited for.
+ *	  The keys that are most waited for, or lost most often.
  *
  * There can be any number of keys, and shared memory has a fixed size, so this
  * is an estimate by the space-saving algorithm: a key that is not among the
@@ -40,6 +40,7 @@ typedef struct Entry
 	pg_atomic_uint64 busy;
 	pg_atomic_uint64 waits;
 	pg_atomic_uint64 wait_time;
+	pg_atomic_uint64 lost;
 
 	/* protected by the lock of the set */
 	Oid			dboid;
@@ -84,6 +85,7 @@ dlock_contended_keys_shmem_init(void)
 			pg_atomic_init_u64(&entry->busy, 0);
 			pg_atomic_init_u64(&entry->waits, 0);
 			pg_atomic_init_u64(&entry->wait_time, 0);
+			pg_atomic_init_u64(&entry->lost, 0);
 		}
 }
 
@@ -140,6 +142,7 @@ enter(const DlockKey *key, uint64 hash)
 		pg_atomic_write_u64(&entry->busy, 0);
 		pg_atomic_write_u64(&entry->waits, 0);
 		pg_atomic_write_u64(&entry->wait_time, 0);
+		pg_atomic_write_u64(&entry->lost, 0);
 		entry->dboid = MyDatabaseId;
 		entry->keylen = key->len;
 		memcpy(entry->key, key->data, key->len);
@@ -174,6 +177,16 @@ dlock_contended_keys_waited(const DlockKey *key, int64 us)
 
 	pg_atomic_fetch_add_u64(&entry->waits, 1);
 	pg_atomic_fetch_add_u64(&entry->wait_time, us);
+	pg_atomic_fetch_add_u64(&entry->weight, 1);
+}
+
+/* Its holder has lost a grant.  Must not fail. */
+void
+dlock_contended_keys_lost(const DlockKey *key)
+{
+	Entry	   *entry = entry_of(key);
+
+	pg_atomic_fetch_add_u64(&entry->lost, 1);
 	pg_atomic_fetch_add_u64(&entry->weight, 1);
 }
 
@@ -212,6 +225,7 @@ dlock_contended_keys_list(int *n)
 			copy->busy = pg_atomic_read_u64(&entry->busy);
 			copy->waits = pg_atomic_read_u64(&entry->waits);
 			copy->wait_time = pg_atomic_read_u64(&entry->wait_time);
+			copy->lost = pg_atomic_read_u64(&entry->lost);
 			copy->keylen = entry->keylen;
 			memcpy(copy->key, entry->key, entry->keylen);
 		}

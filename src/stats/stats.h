@@ -30,10 +30,11 @@ typedef enum DlockStat
 	DLOCK_STAT_YIELD_TIME,		/* us */
 	DLOCK_STAT_PREEMPTED,
 	DLOCK_STAT_FORCED,
-	DLOCK_STAT_FENCE_REJECTED
+	DLOCK_STAT_FENCE_REJECTED,
+	DLOCK_STAT_TICKETS_REFUSED
 } DlockStat;
 
-#define DLOCK_NSTATS	(DLOCK_STAT_FENCE_REJECTED + 1)
+#define DLOCK_NSTATS	(DLOCK_STAT_TICKETS_REFUSED + 1)
 
 /* The last bucket has no upper bound. */
 #define DLOCK_WAIT_BUCKETS	18
@@ -60,7 +61,7 @@ extern int64 dlock_stats_bucket_upper(int bucket);
 extern void dlock_stats_read(DlockStats *stats);
 extern void dlock_stats_reset_all(void);
 
-/* contended_keys.c: the keys that are most waited for */
+/* contended_keys.c: the keys that are most waited for, or lost most often */
 
 #define DLOCK_MAX_CONTENDED	100
 
@@ -70,6 +71,7 @@ typedef struct DlockContended
 	int64		busy;
 	int64		waits;
 	int64		wait_time;		/* us */
+	int64		lost;
 	int			keylen;
 	char		key[DLOCK_MAX_KEY];
 } DlockContended;
@@ -79,6 +81,7 @@ extern void dlock_contended_keys_shmem_init(void);
 
 extern void dlock_contended_keys_busy(const DlockKey *key);
 extern void dlock_contended_keys_waited(const DlockKey *key, int64 us);
+extern void dlock_contended_keys_lost(const DlockKey *key);
 extern DlockContended *dlock_contended_keys_list(int *n);
 extern void dlock_contended_keys_reset(void);
 

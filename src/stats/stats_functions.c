@@ -33,7 +33,7 @@ PG_FUNCTION_INFO_V1(dlock_stats_reset);
 /* the counts, yield_max, waiting and stats_reset */
 #define STATS_COLUMNS		(DLOCK_NSTATS + 3)
 #define WAIT_TIME_COLUMNS	2
-#define CONTENDED_COLUMNS	4
+#define CONTENDED_COLUMNS	5
 
 static ReturnSetInfo *
 begin_rows(FunctionCallInfo fcinfo, const char *what, int columns)
@@ -112,6 +112,7 @@ dlock_contended_shown(PG_FUNCTION_ARGS)
 		values[1] = Int64GetDatum(list[i].busy);
 		values[2] = Int64GetDatum(list[i].waits);
 		values[3] = dlock_listing_interval(list[i].wait_time);
+		values[4] = Int64GetDatum(list[i].lost);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, isnull);
 	}
 	pfree(list);

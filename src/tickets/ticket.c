@@ -33,6 +33,7 @@
 #include "guc.h"
 #include "journal.h"
 #include "shmem.h"
+#include "stats/stats.h"
 #include "tickets/ticket.h"
 
 /*
@@ -115,6 +116,7 @@ dlock_ticket_find(const DlockKey *key, const DlockTerms *terms, int64 *version)
 static void
 raise_full(void)
 {
+	dlock_stats_count(DLOCK_STAT_TICKETS_REFUSED);
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("too many tickets are waiting"),

@@ -97,6 +97,7 @@ require_granter(int db)
 {
 	if (dlock_granter_start(db, dlock_clock_now()))
 		return;
+	dlock_stats_count(DLOCK_STAT_TICKETS_REFUSED);
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("no worker process is left that could grant tickets"),

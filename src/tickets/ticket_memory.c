@@ -324,6 +324,13 @@ dlock_ticket_memory_last(void)
 	return tickets->last_number;
 }
 
+/* In all databases. */
+int
+dlock_ticket_memory_waiting(void)
+{
+	return tickets->nwaiting;
+}
+
 bool
 dlock_ticket_memory_is_full(void)
 {

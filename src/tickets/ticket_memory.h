@@ -65,6 +65,7 @@ extern DlockTicketDatabase *dlock_ticket_memory_database(int db);
 
 /* the lock of the tickets is held, exclusively to change anything */
 extern int64 dlock_ticket_memory_last(void);
+extern int	dlock_ticket_memory_waiting(void);
 extern bool dlock_ticket_memory_is_full(void);
 extern DlockTicket *dlock_ticket_memory_take(const DlockKey *key,
 											 const DlockTerms *terms, int db);

@@ -8,16 +8,17 @@ use warnings FATAL => 'all';
 
 use Exporter 'import';
 
-our @EXPORT = qw(blocks complete pasted anchors links section rows);
+our @EXPORT = qw(blocks complete pasted anchors links section rows word_count);
 
 # The blocks of code of a page, in order.  Each has its kind (the word after
 # the backquotes), the line that it begins at, its text, the "##" section that
-# it is in, and the number of the database that it is for: a line
-# "<!-- new database -->" outside of a block raises it.
+# it is in, the number of the database that it is for: a line
+# "<!-- new database -->" outside of a block raises it, and its stage: the name in
+# a line "<!-- stage: name -->" before it.
 sub blocks
 {
 	my ($name, $text) = @_;
-	my ($line, $section, $database, $block, @blocks) = (0, '', 0);
+	my ($line, $section, $database, $stage, $block, @blocks) = (0, '', 0);
 
 	foreach my $l (split /\n/, $text)
 	{
@@ -38,12 +39,18 @@ sub blocks
 				line => $line,
 				text => '',
 				section => $section,
-				database => $database
+				database => $database,
+				stage => $stage
 			};
+			$stage = undef;
 		}
 		elsif ($l =~ /^## (.*\S)/)
 		{
 			$section = $1;
+		}
+		elsif ($l =~ /^<!-- stage: (\w+) -->$/)
+		{
+			$stage = $1;
 		}
 		elsif ($l =~ /^<!-- new database -->$/)
 		{
@@ -112,6 +119,16 @@ sub prose
 	my ($text) = @_;
 
 	return $text =~ s/^\h*```.*?^\h*```\h*$//msgr;
+}
+
+# How many words a reader reads: code, addresses and marks are not among them.
+sub word_count
+{
+	my ($text) = @_;
+	my $words = prose($text) =~ s/<!--.*?-->|\]\([^)]*\)//gsr;
+	my $n = () = $words =~ /\S*\w\S*/g;
+
+	return $n;
 }
 
 # What follows a # in a link to this page, as GitHub and Forgejo make it of

@@ -34,6 +34,7 @@ sub new_node
 		'postgresql.conf', q{
 shared_preload_libraries = 'dlock'
 dlock.reap_interval = 0
+dlock.allow_direct_writes = on
 restart_after_crash = on
 autovacuum = off
 log_statement = none

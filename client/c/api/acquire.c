@@ -30,6 +30,8 @@ take_options(const dlock_options *given, dlock_options *options, dlock_error *er
 		options->slots = DLOCK_SHARED;
 	if (options->at_least_ms < 0 || options->delay_ms < 0)
 		return dlock_fail(err, DLOCK_INVALID, "at_least_ms and delay_ms must not be negative");
+	if (options->max_hold_ms < 0 || (options->max_hold_ms > 0 && options->max_hold_ms < options->ttl_ms))
+		return dlock_fail(err, DLOCK_INVALID, "max_hold_ms must be 0, or not less than ttl_ms");
 	return DLOCK_OK;
 }
 

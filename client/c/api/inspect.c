@@ -125,6 +125,7 @@ fill_info(dlock_info *info, const DlockReply *reply, int row)
 	}
 	info->using_pid = (int32_t) dlock_reply_int(reply, row, 20);
 	info->hidden = dlock_reply_bool(reply, row, 21);
+	info->origin = copy(reply, row, 22, &ok);
 	return ok;
 }
 
@@ -137,6 +138,7 @@ clear_info(dlock_info *info)
 	free(info->value);
 	free(info->state);
 	free(info->requestor_owner);
+	free(info->origin);
 }
 
 void
@@ -480,6 +482,54 @@ dlock_observe(dlock_handle *handle, const char *key, int64_t version,
 }
 
 /*
+ * Rates
+ */
+
+dlock_status
+dlock_limit(dlock_handle *handle, const char *key, int32_t n, int64_t per_ms,
+			int64_t wait_ms, int32_t priority, int64_t timeout_ms,
+			int64_t *again_ms, dlock_error *err)
+{
+	int64_t		wait_until = wait_ms < 0 ? DLOCK_NEVER : dlock_later(dlock_now(), wait_ms);
+	int64_t		ready_at = 0;
+	int64_t		again = 0;
+	char		number[24];
+	char		per[32];
+	char		rank[24];
+	const char *params[5] = {key, number, per, rank, "0"};
+	dlock_status status = check_watch(handle, key, key, wait_ms, err);
+
+	if (status != DLOCK_OK)
+		return status;
+	timeout_ms = dlock_handle_timeout(handle, timeout_ms);
+	snprintf(number, sizeof(number), "%d", (int) n);
+	snprintf(per, sizeof(per), "%lld ms", (long long) per_ms);
+	snprintf(rank, sizeof(rank), "%d", (int) priority);
+	for (;;)
+	{
+		DlockRequest request;
+
+		dlock_request_init(&request, dlock_sql_limit, 5, params, timeout_ms);
+		request.wait_param = wait_ms != 0 ? 5 : 0;
+		request.wait_until = wait_until;
+		request.until = dlock_later(wait_until, timeout_ms);
+		request.ready_at = ready_at;
+		status = dlock_request_call(handle, &request, err);
+		if (status != DLOCK_OK)
+			return status;
+		again = dlock_max(dlock_reply_int(request.reply, 0, 0), 0);
+		dlock_reply_free(request.reply);
+		if (again == 0 || !request.polled || dlock_now() >= wait_until)
+			break;
+		ready_at = dlock_min(dlock_later(dlock_now(), again), wait_until);
+	}
+	if (again_ms != NULL)
+		*again_ms = again;
+	return again == 0 ? DLOCK_OK :
+		dlock_fail(err, DLOCK_BUSY, "the rate of \"%s\" is used up for %lld ms", key, (long long) again);
+}
+
+/*
  * Grants by version or owner
  */
 
@@ -521,6 +571,38 @@ dlock_refresh_key(dlock_handle *handle, const char *key, int64_t version,
 		status = dlock_fail(err, DLOCK_LOST, "lock \"%s\" is not held by that version or owner", key);
 	if (status == DLOCK_OK && expires_at_ms != NULL)
 		*expires_at_ms = dlock_reply_amount(request.reply, 0, 0);
+	dlock_reply_free(request.reply);
+	return status;
+}
+
+dlock_status
+dlock_handover_key(dlock_handle *handle, const char *key, int64_t version,
+				   const char *owner, int64_t ttl_ms, int64_t timeout_ms,
+				   int64_t *new_version, dlock_error *err)
+{
+	DlockRequest request;
+	char		text[24];
+	char		ttl[32];
+	const char *params[] = {key, number_param(version, text, sizeof(text)), owner, NULL, NULL};
+	int			column = 0;
+	dlock_status status;
+
+	if (version <= 0 || owner == NULL)
+		return dlock_fail(err, DLOCK_INVALID, "a handover needs the version and the next owner");
+	if (ttl_ms < 0)
+		return dlock_fail(err, DLOCK_INVALID, "ttl_ms must not be negative");
+	snprintf(ttl, sizeof(ttl), "%lld ms", (long long) ttl_ms);
+	if (ttl_ms > 0)
+		params[3] = ttl;
+	status = ask_about_key(handle, &request, DLOCK_OTHER, dlock_sql_handover, 5, params,
+						   timeout_ms, err);
+	/* the try that got no answer may have done it */
+	if (status == DLOCK_OK && request.in_doubt && dlock_reply_get(request.reply, 0, 0) == NULL)
+		column = 1;
+	if (status == DLOCK_OK && dlock_reply_get(request.reply, 0, column) == NULL)
+		status = dlock_fail(err, DLOCK_LOST, "lock \"%s\" is not held by that version", key);
+	if (status == DLOCK_OK && new_version != NULL)
+		*new_version = dlock_reply_int(request.reply, 0, column);
 	dlock_reply_free(request.reply);
 	return status;
 }

@@ -247,6 +247,52 @@ dlock_refresh(dlock_lock *lock, int64_t ttl_ms, int64_t timeout_ms, dlock_error 
 	return status;
 }
 
+/*
+ * Handover
+ */
+
+dlock_status
+dlock_handover(dlock_lock *lock, const char *owner, int64_t ttl_ms,
+			   int64_t timeout_ms, int64_t *version, dlock_error *err)
+{
+	dlock_handle *handle = lock != NULL ? lock->handle : NULL;
+	int64_t		until;
+	dlock_status status = dlock_handle_may_ask(handle, err);
+
+	if (status != DLOCK_OK)
+		return status;
+	dlock_error_clear(err);
+	until = dlock_later(dlock_now(), dlock_handle_timeout(handle, timeout_ms));
+
+	pthread_mutex_lock(&handle->mutex);
+	if (!hold_off(lock, until))
+		status = dlock_fail(err, DLOCK_TIMEOUT, "the server did not answer a renewal");
+	if (lock->holds > 1)
+		status = dlock_fail(err, DLOCK_INVALID, "lock \"%s\" was acquired several times", lock->key);
+	else if (dlock_lease_overdue(lock, dlock_now()))
+		status = dlock_lock_lost(lock, err);
+	if (status == DLOCK_OK)
+	{
+		timeout_ms = dlock_min(until, lock->deadline) - dlock_now();
+		pthread_mutex_unlock(&handle->mutex);
+		status = dlock_handover_key(handle, lock->key, lock->version, owner, ttl_ms,
+									dlock_max(timeout_ms, 0), version, err);
+		pthread_mutex_lock(&handle->mutex);
+	}
+	if (status == DLOCK_OK)
+	{
+		lock->hold = DLOCK_HOLD_RELEASED;
+		lock->silent = true;
+		lock->holds = 0;
+	}
+	else if (status == DLOCK_LOST)
+		dlock_lease_gone(lock, NULL);
+	lock->held_off--;
+	dlock_loop_due(handle, &handle->background_at, 0);
+	pthread_mutex_unlock(&handle->mutex);
+	return status;
+}
+
 /* The status for a result of dlock_check() in SQL. */
 dlock_status
 dlock_lock_checked(const char *state)
@@ -340,9 +386,16 @@ dlock_lost_reason(const dlock_lock *lock)
 	pthread_mutex_lock(&lock->handle->mutex);
 	reason = lock->reason;
 	if (lock->hold == DLOCK_HOLD_OURS && dlock_now() >= lock->deadline)
-		reason = DLOCK_REASON_DEADLINE;
+		reason = lock->held_out ? DLOCK_REASON_MAX_HOLD : DLOCK_REASON_DEADLINE;
 	pthread_mutex_unlock(&lock->handle->mutex);
 	return reason;
+}
+
+/* Nothing is heard of a lock after its loss, so the text does not change any more. */
+const char *
+dlock_lost_detail(const dlock_lock *lock)
+{
+	return dlock_lost_reason(lock) == DLOCK_REASON_FORCED ? lock->forced_by : "";
 }
 
 int64_t

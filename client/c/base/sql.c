@@ -116,6 +116,15 @@ FROM_SCHEMA("$1", IS_EXTENSION("dlock") " OR " IS_EXTENSION("dlock_portable"));
 
 const char	dlock_sql_fence[] = "SELECT %s.dlock_fence(key => $1" TEXT ", version => $2" INT8 ")";
 
+/*
+ * The same for a whole connection: what dlock.fence is to be.  No row if the server
+ * would take the setting, as any with a dot in its name, and do nothing.
+ */
+const char	dlock_sql_unfence_connection[] = "SELECT pg_catalog.set_config('dlock.fence', $1" TEXT ", false)";
+const char	dlock_sql_fence_connection[] =
+"SELECT pg_catalog.set_config('dlock.fence', $1" TEXT ", false) FROM %s.dlock_features() AS f"
+" WHERE 'connection_fence'" TEXT " OPERATOR(pg_catalog.=) ANY (f.features)";
+
 /* is the server there? */
 const char	dlock_sql_probe[] = "SELECT 1";
 
@@ -194,6 +203,21 @@ const char	dlock_sql_adopt[] =
 /* how long it lasts from now on, null if it was not refreshed, and its state */
 const char	dlock_sql_refresh[] =
 "SELECT " EPOCH_MS(REFRESH MINUS NOW) ", @.dlock_check(" NAMED ")";
+
+/*
+ * key, version, the next owner, TTL, lock_timeout.  The second column is the version that
+ * this owner has already: it may come from a call that got no answer.
+ */
+const char	dlock_sql_handover[] =
+"SELECT @.dlock_handover(key => " LIMITED("5", "$1" TEXT) GRANT ", ttl => $4" INTERVAL "),"
+" (SELECT pg_catalog.max(l.version) FROM @.dlock_get(key => $1" TEXT ") l WHERE l.owner" EQUALS "$3" TEXT
+" AND l.role" TEXT EQUALS "pg_catalog.quote_ident(CURRENT_USER" TEXT ")"
+" AND l.version OPERATOR(pg_catalog.>) $2" INT8 " AND l.state OPERATOR(pg_catalog.<>) 'cooling'" TEXT ")";
+
+/* key, number, window, priority, wait; less than a millisecond is not "go ahead" */
+const char	dlock_sql_limit[] =
+"SELECT pg_catalog.ceil(EXTRACT(EPOCH FROM @.dlock_limit(key => $1" TEXT ", n => $2" INT4 ", per => $3" INTERVAL
+", priority => $4" INT4 ", wait => " WAITS("5") ")) OPERATOR(pg_catalog.*) 1000::pg_catalog.numeric)" INT8;
 
 /* key, reason, version, lock_timeout */
 const char	dlock_sql_force_release[] =
@@ -398,7 +422,7 @@ EPOCH_MS("l.acquired_at") ", " EPOCH_MS("l.refreshed_at") ", " EPOCH_MS("l.expir
 EPOCH_MS("l.remaining") ", " EPOCH_MS("l.ttl") ", l.pid, l.requestor_priority IS NOT NULL, " \
 "l.requestor_owner, l.requestor_priority, " \
 EPOCH_MS("l.requestor_since") ", " EPOCH_MS("l.requestor_deadline") ", " \
-"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 "), l.slots, l.using_pid, " MAY_NOT_SEE("l.role")
+"GREATEST(" EPOCH_MS("l.requestor_deadline" MINUS NOW) ", 0" INT8 "), l.slots, l.using_pid, " MAY_NOT_SEE("l.role") ", l.origin"
 
 /* key; its grants, the oldest first, and then what is pending */
 const char	dlock_sql_info[] = "SELECT " INFO_COLUMNS
@@ -459,6 +483,7 @@ const char	dlock_sql_stats[] =
 "('preempted'" TEXT ", s.preempted, false), "
 "('forced'" TEXT ", s.forced, false), "
 "('fence_rejected'" TEXT ", s.fence_rejected, false), "
+"('tickets_refused'" TEXT ", s.tickets_refused, false), "
 "('waiting'" TEXT ", s.waiting, false), "
 "('stats_reset'" TEXT ", " EPOCH_MS("s.stats_reset") ", true)) v(name, value, is_time)";
 
@@ -466,6 +491,6 @@ const char	dlock_sql_stats[] =
 const char	dlock_sql_wait_times[] =
 "SELECT " EPOCH_MS("t.upper") ", t.count FROM @.dlock_wait_times t";
 
-/* key, busy, waits, how long in milliseconds */
+/* key, busy, waits, how long in milliseconds, lost */
 const char	dlock_sql_contended[] =
-"SELECT c.key, c.busy, c.waits, " EPOCH_MS("c.wait_time") " FROM @.dlock_contended c";
+"SELECT c.key, c.busy, c.waits, " EPOCH_MS("c.wait_time") ", c.lost FROM @.dlock_contended c";

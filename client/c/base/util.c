@@ -249,7 +249,8 @@ static const char *const reason_names[] = {
 	[DLOCK_REASON_DEADLINE] = "deadline",
 	[DLOCK_REASON_EXPIRED] = "expired",
 	[DLOCK_REASON_PREEMPTED] = "preempted",
-	[DLOCK_REASON_FORCED] = "forced"
+	[DLOCK_REASON_FORCED] = "forced",
+	[DLOCK_REASON_MAX_HOLD] = "max_hold"
 };
 
 /* A program may ask for the name of any number. */

@@ -105,7 +105,7 @@ renewal_params(dlock_handle *handle, DlockParamList *list)
 	{
 		const dlock_lock *lock = handle->renewing[i];
 
-		dlock_params_add_element(list, DLOCK_TYPE_BOOL, lock->renew && lock->renewing ? "t" : "f");
+		dlock_params_add_element(list, DLOCK_TYPE_BOOL, dlock_lease_renews(lock) && lock->renewing ? "t" : "f");
 		patience = dlock_min(patience, dlock_answer_ms(lock->ttl_ms));
 	}
 	snprintf(handle->background_text, sizeof(handle->background_text), "%lldms",
@@ -146,9 +146,7 @@ renewal_answered(dlock_handle *handle, const DlockReply *reply, int64_t sent_at,
 		else if (!lock->asked)
 		{
 			lock->asked = true;
-			lock->tell_preempted = true;
-			lock->yield_until = now + dlock_reply_amount(reply, row, 3);
-			dlock_loop_wake_background(handle);
+			dlock_lease_ask(lock, DLOCK_REASON_NONE, now + dlock_reply_amount(reply, row, 3));
 		}
 	}
 }
@@ -310,8 +308,8 @@ locks_due(const dlock_handle *handle, bool ready)
 		if (!dlock_lock_is_active(lock))
 			continue;
 		until = dlock_min(until, lock->deadline);
-		if (lock->renew)
-			until = dlock_min(until, lock->danger_at);
+		if (dlock_lease_renews(lock))
+			until = dlock_min(until, dlock_min(lock->danger_at, dlock_lease_renews_until(lock)));
 		if (ready && lock->held_off == 0)
 			until = dlock_min(until, lock->heard ?
 							  dlock_min(lock->due, dlock_events_ripe_at(handle)) : lock->due);

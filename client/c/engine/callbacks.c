@@ -47,6 +47,7 @@ take_event(dlock_lock *lock, dlock_event *event, int64_t now)
 	else if (lock->tell_preempted)
 	{
 		event->type = DLOCK_EVENT_PREEMPTED;
+		event->reason = lock->yield_reason;
 		event->left_ms = dlock_max(lock->yield_until - now, 0);
 		lock->tell_preempted = false;
 	}

@@ -59,6 +59,7 @@ struct dlock_lock
 	int64_t		version;
 	int32_t		slots;
 	bool		renew;
+	int64_t		max_hold_ms;	/* 0: without limit */
 	dlock_callback callback;
 	void	   *callback_arg;
 	DlockConn  *conn;			/* of a session lock; those that were acquired
@@ -83,6 +84,8 @@ struct dlock_lock
 	int64_t		danger_at;		/* when to warn, unless it is renewed */
 	int64_t		connect_at;		/* when a connection is needed for it */
 	int64_t		due;			/* next renewal */
+	int64_t		ends_at;		/* of max_hold_ms; 0: not granted yet */
+	bool		held_out;		/* that is near, so it is not renewed any more */
 
 	/* its renewal; see background.c */
 	int			index;			/* in the renewal that was sent, or -1 */
@@ -97,9 +100,11 @@ struct dlock_lock
 	bool		heard;			/* an event, not asked about yet */
 	bool		asking;			/* about it, in the statement that was sent */
 	bool		forced;			/* an event said so, which may be false */
+	char		forced_by[352]; /* and by whom and why, or "" */
 
 	/* events to be told; see callbacks.c */
 	bool		tell_preempted;
+	dlock_reason yield_reason;
 	int64_t		yield_until;
 	bool		tell_danger;
 	bool		tell_lost;
@@ -464,7 +469,6 @@ extern void dlock_wakeup_init(DlockWakeup *wakeup);
 extern bool dlock_wakeup_make(DlockWakeup *wakeup);
 extern void dlock_wakeup_ring(const DlockWakeup *wakeup);
 extern void dlock_wakeup_clear(const DlockWakeup *wakeup);
-extern void dlock_wakeup_free(DlockWakeup *wakeup);
 
 /* links.c */
 extern void dlock_links_settle(dlock_handle *handle, int64_t now);
@@ -534,6 +538,9 @@ extern void dlock_lease_gone(dlock_lock *lock, const char *state);
 extern bool dlock_lease_overdue(dlock_lock *lock, int64_t now);
 extern void dlock_lease_check_all(dlock_handle *handle, int64_t now);
 extern int64_t dlock_lease_next_due(const dlock_lock *lock, int64_t from);
+extern bool dlock_lease_renews(const dlock_lock *lock);
+extern int64_t dlock_lease_renews_until(const dlock_lock *lock);
+extern void dlock_lease_ask(dlock_lock *lock, dlock_reason reason, int64_t until);
 
 /* background.c; start, stop and in_callback without the mutex */
 extern dlock_status dlock_background_start(dlock_handle *handle, dlock_error *err);
@@ -558,6 +565,7 @@ typedef struct DlockEvent
 	size_t		key_len;
 	bool		forced;
 	bool		missed;
+	char		by[64];			/* a role, truncated */
 	char		code[6];		/* SQLSTATE of the error that ended its wait,
 								 * or "" */
 	char		reason[256];	/* its message, truncated */

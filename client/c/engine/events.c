@@ -86,6 +86,8 @@ note_text(DlockEvent *event, const char *name, size_t len, const char *text, siz
 	}
 	else if (is(name, len, "code"))
 		copy(event->code, sizeof(event->code), text, text_len);
+	else if (is(name, len, "by"))
+		copy(event->by, sizeof(event->by), text, text_len);
 	else if (is(name, len, "reason"))
 		copy(event->reason, sizeof(event->reason), text, text_len);
 }
@@ -160,6 +162,14 @@ is_key(const DlockEvent *event, const char *key)
  */
 
 static void
+note_forced(dlock_lock *lock, const DlockEvent *event)
+{
+	lock->forced = true;
+	snprintf(lock->forced_by, sizeof(lock->forced_by), "by role \"%s\"%s%s", event->by,
+			 event->reason[0] != '\0' ? ": " : "", event->reason);
+}
+
+static void
 hear_of_grant(dlock_handle *handle, const DlockEvent *event)
 {
 	for (dlock_lock *lock = handle->locks; lock != NULL; lock = lock->next)
@@ -167,7 +177,8 @@ hear_of_grant(dlock_handle *handle, const DlockEvent *event)
 			is_key(event, lock->key))
 		{
 			lock->heard = true;
-			lock->forced = lock->forced || event->forced;
+			if (event->forced)
+				note_forced(lock, event);
 			dlock_loop_due(handle, &handle->background_at, dlock_events_ripe_at(handle));
 		}
 }
@@ -237,7 +248,10 @@ dlock_events_refuted(dlock_lock *lock)
 {
 	lock->asking = false;
 	if (!lock->heard)
+	{
 		lock->forced = false;
+		lock->forced_by[0] = '\0';
+	}
 }
 
 /* The server did not answer, and has to be asked again. */

@@ -38,6 +38,7 @@ dlock_lock_make(dlock_handle *handle, const char *key, const char *owner,
 	lock->ttl_ms = options->ttl_ms;
 	lock->left_ms = DLOCK_NEVER;
 	lock->renew = options->renew != 0;
+	lock->max_hold_ms = options->max_hold_ms;
 	lock->callback = options->callback != NULL ? options->callback : handle->callback;
 	lock->callback_arg = options->callback != NULL ? options->callback_arg : handle->callback_arg;
 	lock->holds = 1;
@@ -123,6 +124,34 @@ dlock_lease_next_due(const dlock_lock *lock, int64_t from)
 	return from + dlock_max(dlock_period_ms(lock->ttl_ms, lock->handle->jitter), 1);
 }
 
+/* Is it to be renewed? */
+bool
+dlock_lease_renews(const dlock_lock *lock)
+{
+	return lock->renew && !lock->held_out;
+}
+
+/*
+ * From when on it is not renewed any more because of max_hold_ms: the last lease ends
+ * then.
+ */
+int64_t
+dlock_lease_renews_until(const dlock_lock *lock)
+{
+	return lock->ends_at == DLOCK_NEVER ? DLOCK_NEVER :
+		lock->ends_at - dlock_lease_ms(lock->ttl_ms);
+}
+
+/* The program has to release it, and is told so. */
+void
+dlock_lease_ask(dlock_lock *lock, dlock_reason reason, int64_t until)
+{
+	lock->tell_preempted = true;
+	lock->yield_reason = reason;
+	lock->yield_until = until;
+	dlock_loop_wake_background(lock->handle);
+}
+
 /*
  * The answer to a refresh: how long the lock lasts from then on, which a policy may have
  * cut short (max_hold).  False: it was not refreshed.
@@ -142,7 +171,9 @@ dlock_lease_renewed(dlock_lock *lock, int64_t sent_at)
 {
 	int64_t		ttl_ms = dlock_min(lock->ttl_ms, lock->left_ms);
 
-	lock->deadline = sent_at + dlock_lease_ms(ttl_ms);
+	if (lock->ends_at == 0)
+		lock->ends_at = lock->max_hold_ms > 0 ? dlock_later(dlock_now(), lock->max_hold_ms) : DLOCK_NEVER;
+	lock->deadline = dlock_min(sent_at + dlock_lease_ms(ttl_ms), lock->ends_at);
 	lock->danger_at = sent_at + dlock_danger_ms(ttl_ms);
 	lock->due = dlock_lease_next_due(lock, sent_at);
 	lock->tell_danger = false;
@@ -187,11 +218,11 @@ bool
 dlock_lease_overdue(dlock_lock *lock, int64_t now)
 {
 	if (lock->hold == DLOCK_HOLD_OURS && now >= lock->deadline)
-		dlock_lease_lost(lock, DLOCK_REASON_DEADLINE);
+		dlock_lease_lost(lock, lock->held_out ? DLOCK_REASON_MAX_HOLD : DLOCK_REASON_DEADLINE);
 	return lock->hold != DLOCK_HOLD_OURS;
 }
 
-/* Find the locks that are lost or in danger by now. */
+/* Find the locks that are lost, in danger, or held for long enough by now. */
 void
 dlock_lease_check_all(dlock_handle *handle, int64_t now)
 {
@@ -199,7 +230,12 @@ dlock_lease_check_all(dlock_handle *handle, int64_t now)
 	{
 		if (dlock_lease_overdue(lock, now))
 			continue;
-		if (lock->renew && lock->danger_at <= now)
+		if (dlock_lease_renews(lock) && dlock_lease_renews_until(lock) <= now)
+		{
+			lock->held_out = true;
+			dlock_lease_ask(lock, DLOCK_REASON_MAX_HOLD, lock->deadline);
+		}
+		if (dlock_lease_renews(lock) && lock->danger_at <= now)
 		{
 			lock->danger_at = DLOCK_NEVER;
 			lock->tell_danger = true;

@@ -65,8 +65,8 @@ dlock_wakeup_clear(const DlockWakeup *wakeup)
 		;
 }
 
-void
-dlock_wakeup_free(DlockWakeup *wakeup)
+static void
+free_wakeup(DlockWakeup *wakeup)
 {
 	if (wakeup->fds[0] >= 0)
 	{
@@ -616,7 +616,7 @@ dlock_loop_free(dlock_handle *handle)
 {
 	free(handle->fds[0]);
 	free(handle->fds[1]);
-	dlock_wakeup_free(&handle->wakeup);
-	dlock_wakeup_free(&handle->background_wakeup);
-	dlock_wakeup_free(&handle->done_wakeup);
+	free_wakeup(&handle->wakeup);
+	free_wakeup(&handle->background_wakeup);
+	free_wakeup(&handle->done_wakeup);
 }

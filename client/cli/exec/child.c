@@ -77,13 +77,26 @@ environment_with(char *const *variables)
 	return all;
 }
 
-/* It could not be executed. */
-static void
+/* It could not be executed; returns the exit code. */
+static int
 tell_trouble(char *const *argv, int code)
 {
 	error("could not execute \"%s\": %s", argv[0], strerror(code));
 	if (argv[1] == NULL && strpbrk(argv[0], " ;|&<>$") != NULL)
 		hint("That is one word, not a command line: write sh -c '...' for the shell to read it, or leave the quotes away.");
+	return code == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+}
+
+/* Run it in our place.  Returns an exit code after an error message. */
+int
+child_become(char **argv)
+{
+	char	   *none[] = {NULL};
+
+	fflush(NULL);
+	environ = environment_with(none);
+	execvp(argv[0], argv);
+	return tell_trouble(argv, errno);
 }
 
 /*
@@ -161,8 +174,7 @@ child_start(Child *child, char **argv, char *const *variables)
 	child->has_terminal = terminal;
 	if (read(trouble[0], &code, sizeof(code)) == sizeof(code))
 	{
-		tell_trouble(argv, code);
-		code = code == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+		code = tell_trouble(argv, code);
 		while (waitpid(pid, &child->status, 0) < 0 && errno == EINTR)
 			;
 		child->running = false;

@@ -20,6 +20,7 @@ typedef struct
 } Child;
 
 extern int	child_start(Child *child, char **argv, char *const *variables);
+extern int	child_become(char **argv);
 extern void child_reap(Child *child);
 extern void child_signal(const Child *child, int signo);
 extern bool child_group_alive(const Child *child);

@@ -71,6 +71,8 @@ text_holder(Text *line, dlock_handle *handle, const char *key, bool name_it,
 		text_add(line, ", owner ");
 		text_add(line, info->owner);
 	}
+	else if (info->origin != NULL)
+		text_format(line, ", %s", info->origin);
 	text_add(line, ", and expires in ");
 	text_duration(line, info->remaining_ms);
 	text_add(line, " unless renewed.");
@@ -80,7 +82,7 @@ text_holder(Text *line, dlock_handle *handle, const char *key, bool name_it,
  * Report who holds them, unless the server takes too long to tell.  Returns whether that
  * owner (NULL: none) is one of the holders.
  */
-bool
+static bool
 report_holders(dlock_handle *handle, dlock_status status, const char *const *keys,
 			   int count, const char *owner)
 {

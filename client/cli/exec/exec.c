@@ -27,7 +27,8 @@ typedef enum
 	END_NONE,					/* the command ended by itself */
 	END_DANGER,					/* the lock could not be renewed */
 	END_LOST,
-	END_YIELDED					/* we were asked to yield */
+	END_YIELDED,				/* we were asked to yield */
+	END_HELD_OUT				/* --max-hold is over */
 } EndReason;
 
 typedef struct
@@ -50,6 +51,9 @@ typedef struct
 static atomic_llong yield_by = 0;
 static _Atomic(const dlock_lock *) yield_lock = NULL;
 
+/* Likewise: the lock that has been held for --max-hold, or NULL. */
+static _Atomic(const dlock_lock *) held_out_lock = NULL;
+
 /* A signal asked us to end: do not campaign again. */
 static bool told_to_end = false;
 
@@ -57,7 +61,9 @@ static void
 on_event(const dlock_event *event, void *arg)
 {
 	(void) arg;
-	if (event->type == DLOCK_EVENT_PREEMPTED)
+	if (event->type == DLOCK_EVENT_PREEMPTED && event->reason == DLOCK_REASON_MAX_HOLD)
+		atomic_store(&held_out_lock, event->lock);
+	else if (event->type == DLOCK_EVENT_PREEMPTED)
 	{
 		atomic_store(&yield_lock, event->lock);
 		atomic_store(&yield_by, dlock_now() + event->left_ms);
@@ -101,6 +107,7 @@ look_at_locks(Run *run)
 	const dlock_lock *lost = hold_lost(run->hold);
 	bool		ours = lost == NULL;
 	int64_t		yield = atomic_load(&yield_by);
+	const dlock_lock *held_out = atomic_load(&held_out_lock);
 
 	if (ours && left > 0)
 		run->deadline = now + left;
@@ -109,15 +116,22 @@ look_at_locks(Run *run)
 	{
 		dlock_reason reason = dlock_lost_reason(lost);
 
-		error("lock \"%s\" is lost: %s", dlock_key(lost),
+		const char *detail = dlock_lost_detail(lost);
+
+		error("lock \"%s\" is lost: %s%s%s", dlock_key(lost),
 			  reason == DLOCK_REASON_DEADLINE ?
 			  "it could not be renewed in time" :
 			  reason == DLOCK_REASON_PREEMPTED ?
 			  "a higher priority has taken it" :
 			  reason == DLOCK_REASON_FORCED ? "it was taken away" :
-			  "it has expired or was released");
+			  "it has expired or was released", detail[0] != '\0' ? " " : "", detail);
 		ask_to_end(run, END_LOST, SIGTERM,
 				   dlock_min(now + run->grace, run->deadline));
+	}
+	else if (ours && !run->asked && held_out != NULL)
+	{
+		error("lock \"%s\" has been held for --max-hold: ending the command", dlock_key(held_out));
+		ask_to_end(run, END_HELD_OUT, SIGTERM, dlock_min(now + run->grace, run->deadline));
 	}
 	else if (ours && !run->asked && now >= run->deadline - run->grace)
 	{
@@ -301,6 +315,7 @@ prepare(const Options *options, dlock_options *lock_options)
 	if (options->cleanup < 0 && options->also_count == 0)
 		lock_options->cleanup_ms = DEFAULT_CLEANUP_MS;
 	atomic_store(&yield_by, 0);
+	atomic_store(&held_out_lock, NULL);
 }
 
 static void
@@ -312,6 +327,38 @@ begin(void)
 		exit(EXIT_INTERNAL);
 	}
 	news_start();
+}
+
+/*
+ * Take a permit, and become the command.  There is no lock to watch over.  A signal ends us
+ * while we wait, and the server notices that we are gone.
+ */
+static int
+run_at_rate(const Options *options)
+{
+	dlock_handle *handle = connect_server(options);
+	dlock_error err = {0};
+	int64_t		again = 0;
+	dlock_status status = dlock_limit(handle, options->key, (int32_t) options->rate,
+									  options->rate_per, options->wait,
+									  (int32_t) options->priority, -1, &again, &err);
+
+	if (status == DLOCK_BUSY)
+	{
+		Text		when = {0};
+
+		text_duration(&when, again);
+		error("the rate of \"%s\" is used up", options->key);
+		if (!is_quiet)
+			detail("A permit is to be had in %s.", when.data);
+		if (!is_quiet && options->wait == 0)
+			hint("Use --wait to queue.");
+		text_free(&when);
+	}
+	if (status != DLOCK_OK && status != DLOCK_BUSY)
+		return give_up(handle, status, &err, options->key);
+	dlock_close(handle);
+	return status == DLOCK_OK ? child_become(options->command) : exit_code(status);
 }
 
 int
@@ -326,6 +373,8 @@ run_exec(const Options *options)
 	int			signo;
 	int			code;
 
+	if (options->rate > 0)
+		return run_at_rate(options);
 	begin();
 	handle = connect_server(options);
 	prepare(options, &lock_options);

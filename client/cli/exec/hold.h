@@ -56,8 +56,6 @@ extern void waiting_end(Waiting *waiting, bool granted);
 
 /* denied.c: messages about a key that we did not get, or have lost */
 extern void text_pending(Text *line, dlock_handle *handle, int32_t pid);
-extern bool report_holders(dlock_handle *handle, dlock_status status,
-						   const char *const *keys, int count, const char *owner);
 extern int	report_denied(dlock_handle *handle, dlock_status status,
 						  const dlock_error *err, const Hold *hold,
 						  const Options *options);

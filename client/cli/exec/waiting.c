@@ -73,6 +73,8 @@ add_holder(const Waiting *waiting, Text *line, const Entry *entry)
 		text_format(line, "held by role %s", info->role);
 		if (info->owner != NULL)
 			text_format(line, ", owner %s", info->owner);
+		else if (info->origin != NULL)
+			text_format(line, ", %s", info->origin);
 		if (holder_count(entry) > 1)
 			text_format(line, " and %d more", (int) holder_count(entry) - 1);
 		if (entry_held_for(entry) >= 0)

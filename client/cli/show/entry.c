@@ -297,6 +297,7 @@ json_grant(Text *json, const dlock_info *info)
 	json_string(json, "role", info->role);
 	json_string(json, "owner", info->owner);
 	json_string(json, "value", info->value);
+	json_string(json, "origin", info->origin);
 	json_bool(json, "hidden", info->hidden);
 	json_string(json, "state", info->state);
 	json_slots(json, info->slots, info->shared);

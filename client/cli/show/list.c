@@ -150,12 +150,6 @@ list_sort(List *list, const char *by)
 		  strcmp(by, "held") == 0 ? by_held : by_key);
 }
 
-void
-list_by_key(List *list)
-{
-	list_sort(list, "key");
-}
-
 /* The list is in the order of the keys.  NULL: there is none. */
 Entry *
 list_find(const List *list, const char *key)
@@ -197,7 +191,7 @@ group_grants(List *list)
 			list_add(list, info->key)->grants = info;
 		list->entries[list->count - 1].grant_count++;
 	}
-	list_by_key(list);
+	list_sort(list, "key");
 }
 
 static void
@@ -241,7 +235,7 @@ merge(List *list, const char *last)
 	for (i = 0; i < waited.count; i++)
 		*list_add(list, waited.entries[i].key) = waited.entries[i];
 	free(waited.entries);
-	list_by_key(list);
+	list_sort(list, "key");
 }
 
 static void

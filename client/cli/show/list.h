@@ -53,7 +53,6 @@ extern dlock_status list_get_one(dlock_handle *handle, const char *key,
 								 int64_t timeout, List *list, dlock_error *err);
 extern Entry *list_find(const List *list, const char *key);
 extern Entry *list_add(List *list, const char *key);
-extern void list_by_key(List *list);
 extern bool matches_pattern(const char *key, const char *glob);
 extern const dlock_info *shown_grant(const Entry *entry);
 extern bool is_cooling(const dlock_info *info);

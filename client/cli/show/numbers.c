@@ -151,6 +151,7 @@ json_numbers(Text *json, const Numbers *numbers, int64_t max_keys)
 		json_number(json, "busy", dlock_reply_amount(numbers->contended, row, 1));
 		json_number(json, "waits", dlock_reply_amount(numbers->contended, row, 2));
 		json_seconds(json, "wait_time", dlock_reply_amount(numbers->contended, row, 3));
+		json_number(json, "lost", dlock_reply_amount(numbers->contended, row, 4));
 		json_close(json, '}');
 	}
 	json_close(json, ']');

@@ -12,7 +12,7 @@ typedef struct
 {
 	DlockReply *counters;		/* name, value, is it milliseconds? */
 	DlockReply *times;			/* upper or null, count */
-	DlockReply *contended;		/* key, busy, waits, wait time */
+	DlockReply *contended;		/* key, busy, waits, wait time, lost */
 } Numbers;
 
 /* The server shows at most this many contended keys. */

@@ -373,6 +373,7 @@ add_grant(Text *out, const dlock_info *info)
 	add_line(out, "kind", buffer.data);
 	add_line(out, "role", info->role);
 	add_line(out, "owner", shown_text(info->owner, info->hidden));
+	add_line(out, "origin", info->origin);
 	add_line(out, "value", shown_text(info->value, info->hidden));
 	add_line_number(out, "priority", info->priority);
 	add_line(out, "remaining", duration_string(info->remaining_ms, &buffer));

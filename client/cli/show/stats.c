@@ -23,6 +23,7 @@ add_contended(Text *out, const Options *options, const DlockReply *contended)
 		{"BUSY", true, 0, 1},
 		{"WAITS", true, 0, 2},
 		{"WAITED FOR", true, 0, 3},
+		{"LOST", true, 0, 4},
 	};
 	Table	   *table;
 	int			row;
@@ -30,13 +31,14 @@ add_contended(Text *out, const Options *options, const DlockReply *contended)
 	if (dlock_reply_rows(contended) == 0)
 		return;
 	text_add(out, "\n");
-	table = table_new(columns, 4);
+	table = table_new(columns, 5);
 	for (row = 0; row < dlock_reply_rows(contended) && row < max_keys(options); row++)
 	{
 		table_cell(table, CYAN, dlock_reply_get(contended, row, 0));
 		table_number(table, PLAIN, dlock_reply_amount(contended, row, 1));
 		table_number(table, PLAIN, dlock_reply_amount(contended, row, 2));
 		table_duration(table, PLAIN, dlock_reply_amount(contended, row, 3));
+		table_number(table, PLAIN, dlock_reply_amount(contended, row, 4));
 	}
 	table_text(table, out, terminal_width(), NULL, colours_on(stdout));
 	table_free(table);

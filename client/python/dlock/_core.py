@@ -844,6 +844,13 @@ class LockBase:
         return self._held_grant().leases[0].version
 
     @property
+    def fence_setting(self) -> str:
+        """What to set `dlock.fence` to in a connection of your own: what it writes is committed
+        only while the (first) key is held, in autocommit, too."""
+        lease = self._held_grant().leases[0]
+        return f"{lease.version}:{lease.key}"
+
+    @property
     def time_left(self) -> float:
         """Seconds until the lock must be released if `asked` is set, else until its deadline."""
         grant = self._grant

@@ -225,9 +225,11 @@ FENCE = (
     f"SELECT @.dlock_fence(key => $1{TEXT}, version => $2{INT8}), "
     f"pg_catalog.set_config('dlock.token', $2{INT8}{TEXT}, true)"
 )
-LIMIT = "SELECT " + _ms(
-    f"@.dlock_limit(key => $1{TEXT}, n => $2{INT4}, per => $3{INTERVAL}, wait => '0'{INTERVAL}, "
-    f"priority => $4{INT4})"
+# rounded up: a part of a millisecond is not "go ahead"
+LIMIT = (
+    f"SELECT pg_catalog.ceil(EXTRACT(EPOCH FROM @.dlock_limit(key => $1{TEXT}, n => $2{INT4}, "
+    f"per => $3{INTERVAL}, wait => '0'{INTERVAL}, priority => $4{INT4})){FLOAT8} "
+    f"OPERATOR(pg_catalog.*) 1000{FLOAT8}){INT8}"
 )
 GET = (
     f"SELECT l.version, l.owner, l.value, l.state FROM @.dlock_get(key => $1{TEXT}) AS l "

@@ -11,6 +11,7 @@ import pytest
 from conftest import Server, eventually
 
 from dlock import Busy, InvalidArgument, LockLost, Locks, NotReady
+from dlock._protocol import LIMIT
 
 
 @pytest.fixture
@@ -103,6 +104,28 @@ def test_rate_limit(locks: Locks, key: str) -> None:
     assert 0 < locks.limit(key, 2, per=30) <= 30
     assert locks.limit(key + "x", 1, per=0.5) == 0.0
     assert locks.limit(key + "x", 1, per=0.5, wait=5) == 0.0
+
+
+def test_less_than_a_millisecond_is_not_go_ahead(server: Server) -> None:
+    server.sql("CREATE SCHEMA IF NOT EXISTS almost")
+    server.sql("CREATE OR REPLACE FUNCTION almost.dlock_limit(key text, n int, per interval, wait interval, "
+               "priority int) RETURNS interval LANGUAGE sql AS $$ SELECT interval '1 microsecond' $$")
+    query = LIMIT.replace("@.", "almost.")
+    for number, value in enumerate(("'key'", "1", "'1 s'", "0"), 1):
+        query = query.replace(f"${number}", value)
+    assert server.sql(query) == 1
+
+
+def test_fence_of_a_connection(server: Server, locks: Locks, key: str) -> None:
+    with psycopg.connect(server.dsn(), autocommit=True) as conn:
+        conn.execute("CREATE TEMP TABLE written (what text)")
+        with locks.lock(key) as lock:
+            conn.execute("SELECT set_config('dlock.fence', %s, false)", (lock.fence_setting,))
+            conn.execute("INSERT INTO written VALUES ('ours')")
+        with pytest.raises(psycopg.Error) as error:
+            conn.execute("INSERT INTO written VALUES ('late')")
+        assert error.value.sqlstate == "LK001"
+        conn.execute("RESET dlock.fence")
 
 
 def test_collected_without_release(server: Server, key: str) -> None:

@@ -161,6 +161,14 @@ export class Lock<Tx = unknown> implements AsyncDisposable {
     }
   }
 
+  /**
+   * What to set `dlock.fence` to in a connection of your own: what it writes is committed only while the
+   * (first) name is held, in autocommit, too.
+   */
+  get fenceSetting(): string {
+    return `${String(this.version)}:${this.name}`;
+  }
+
   /** Replaces the value, which those who observe the name see. */
   async setValue(value: string): Promise<void> {
     await requests.setValue(this.#keeper, this.#grant, value);

@@ -211,8 +211,9 @@ export const GIVE_BACK_PORTABLE = sql`
 export const FENCE = sql`
   SELECT @.dlock_fence(key => $1::text, version => $2::int8),
     pg_catalog.set_config('dlock.token', $2::int8::text, true)`;
-export const LIMIT = sql`SELECT ${ms(sql`@.dlock_limit(key => $1::text, n => $2::int4, per => $3::interval,
-  wait => '0'::interval, priority => $4::int4)`)}`;
+/** Rounded up: a part of a millisecond is not "go ahead". */
+export const LIMIT = sql`SELECT pg_catalog.ceil(EXTRACT(EPOCH FROM @.dlock_limit(key => $1::text, n => $2::int4,
+  per => $3::interval, wait => '0'::interval, priority => $4::int4))::float8 * 1000::float8)::int8`;
 export const GET = sql`
   SELECT l.version, l.owner, l.value, l.state FROM @.dlock_get(key => $1::text) AS l
   WHERE l.version IS NOT NULL ORDER BY l.version DESC`;

@@ -287,6 +287,18 @@ for (const [driver, makeClient] of Object.entries(clients)) {
       assert.ok(left > 0 && left <= 3_600_000);
     });
 
+    test('a connection of its own is fenced by a setting', async () => {
+      const [{ locks }, name] = [open(), key()];
+      const conn = new pg.Client(server);
+      await conn.connect();
+      const lock = await locks.acquire(name);
+      await conn.query(`SELECT set_config('dlock.fence', $1, false)`, [lock.fenceSetting]);
+      await conn.query(INSERT, [lock.version, 'ours']);
+      await lock.release();
+      await assert.rejects(conn.query(INSERT, [lock.version, 'late']), { code: 'LK001' });
+      await conn.end();
+    });
+
     test('answers are not asked for again', async () => {
       const [{ locks }, name] = [open(), key()];
       for (const options of [{ ttl: 0 }, { ttl: NaN }, { wait: -1 }, { slots: -3 }, { ttl: 1e12 }, { atLeast: 9_000, ttl: 5_000 }]) {

@@ -33,6 +33,10 @@ test('statements are those of docs/protocol.md', () => {
   }
 });
 
+test('a limit is rounded up, because zero is "go ahead"', () => {
+  assert.match(p.LIMIT, /SELECT pg_catalog\.ceil\(EXTRACT\(EPOCH FROM @\.dlock_limit/);
+});
+
 test('arrays and intervals', () => {
   assert.equal(p.array(['a', 'b"c', 'd\\e', null, 7, true]), '{"a","b\\"c","d\\\\e",NULL,"7","true"}');
   assert.deepEqual(p.list('{1,23}'), ['1', '23']);

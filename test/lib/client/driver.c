@@ -123,6 +123,7 @@ lock_options(dlock_options *options, char **words, int n)
 	options->delay_ms = number(words, n, "delay", 0);
 	options->lazy = (int) number(words, n, "lazy", 0);
 	options->reentrant = (int) number(words, n, "reentrant", 0);
+	options->max_hold_ms = number(words, n, "max_hold", 0);
 }
 
 static int
@@ -312,6 +313,60 @@ do_fence(Line *line)
 	status = dlock_fence(conn, line->lock, &line->err);
 	MORE(line, "transaction=%d", (int) PQtransactionStatus(conn));
 	PQfinish(conn);
+	return status;
+}
+
+/*
+ * The fence of a connection of our own, which then writes; with off=1, after it was taken
+ * off again.
+ */
+static dlock_status
+do_fence_connection(Line *line)
+{
+	PGconn	   *conn = PQconnectdb(line->owner);
+	dlock_status status = dlock_fence_connection(conn, line->lock, &line->err);
+	PGresult   *result;
+
+	if (number_of(line, "off", 0) != 0 && status == DLOCK_OK)
+		status = dlock_fence_connection(conn, NULL, &line->err);
+	result = PQexec(conn, "INSERT INTO journal VALUES ('written')");
+	MORE(line, "written=%s", PQresultStatus(result) == PGRES_COMMAND_OK ? "yes" : PQresultErrorField(result, PG_DIAG_SQLSTATE));
+	PQclear(result);
+	PQfinish(conn);
+	return status;
+}
+
+static dlock_status
+do_handover(Line *line)
+{
+	int64_t		version = 0;
+	dlock_status status = dlock_handover(line->lock, line->owner, line->options.ttl_ms, line->timeout,
+										 &version, &line->err);
+
+	MORE(line, "version=%lld", (long long) version);
+	return status;
+}
+
+static dlock_status
+do_handover_key(Line *line)
+{
+	int64_t		version = 0;
+	dlock_status status = dlock_handover_key(handle, line->key, line->version, line->owner,
+											 line->options.ttl_ms, line->timeout, &version, &line->err);
+
+	MORE(line, "version=%lld", (long long) version);
+	return status;
+}
+
+static dlock_status
+do_limit(Line *line)
+{
+	int64_t		again = -1;
+	dlock_status status = dlock_limit(handle, line->key, (int32_t) number_of(line, "n", 1),
+									  number_of(line, "per", 60000), number_of(line, "wait", 0), 0, line->timeout,
+									  &again, &line->err);
+
+	MORE(line, "again=%lld", (long long) again);
 	return status;
 }
 
@@ -562,6 +617,10 @@ static const struct
 	{"release_free", true, do_release_free},
 	{"default", false, do_default},
 	{"fence", true, do_fence},
+	{"fence_connection", true, do_fence_connection},
+	{"handover", true, do_handover},
+	{"handover_key", false, do_handover_key},
+	{"limit", false, do_limit},
 	{"refresh", true, do_refresh},
 	{"check", true, do_check},
 	{"state", true, do_state},

@@ -70,7 +70,7 @@ all(const char *list, const char *slot_list, const dlock_options *options,
 	for (size_t i = 0; i < n; i++)
 	{
 		shared[i] = atoi(words[i]) == -1;
-		slots[i] = atoi(words[i]) > 1 ? (int32_t) atoi(words[i]) : 1;
+		slots[i] = atoi(words[i]) == 0 || shared[i] ? 1 : (int32_t) atoi(words[i]);
 	}
 	n = split_keys(list);
 	memset(locks, 0xff, sizeof(locks));

@@ -73,6 +73,22 @@ dlock_is([ 'check', 'b', '--owner=me' ], 0, qr/^held$/, $none, 'check by owner')
 dlock_is([ 'check', 'b', '--owner=you' ], 76, qr/^held_by_other$/, $none, 'check by another owner');
 dlock_is([ 'release', 'b', '--owner=me' ], 0, qr/^released$/, $none, 'release by owner');
 
+# handover
+my $blue = (dlock('acquire', 'h', '--owner=blue', '--ttl=1h'))[1] + 0;
+my $green = (dlock('handover', 'h', $blue, '--to=green'))[1];
+like($green, qr/^\d+\n$/, 'handover prints the new version');
+cmp_ok($green, '>', $blue, 'which is higher');
+dlock_is([ 'check', 'h', '--owner=green' ], 0, qr/^held$/, $none, 'the next owner has it');
+dlock_is([ 'handover', 'h', $blue, '--to=red' ], 76, $none,
+	qr/^dlock: error: lock "h" is not held with version $blue\ndlock: detail: It is held with version \d+ by .*owner green/, 'handover of what is another\'s');
+is(dlock_json('handover', 'h', $green + 0, '--to=red', '--ttl=2h', '--json')->{result}, 'handed_over', 'handover as JSON');
+is($node->safe_psql('postgres', "SELECT owner, ttl FROM dlock_get('h')"), 'red|02:00:00', 'with another TTL');
+dlock_is([ 'handover', 'h', 1 ], 64, $none, qr/no owner given/, 'handover to nobody');
+dlock_is([ 'handover', 'h', '--to=x' ], 64, $none, qr/no version given/, 'handover of no version');
+dlock_is([ 'exec', 'h', '--owner=red', '--adopt', '--', dlock_program(), 'handover', '--to=next' ], 76, qr/^\d+$/, qr/lost/,
+	'handover within exec, which then has lost its lock');
+dlock_is([ 'release', 'h', '--owner=next' ], 0, qr/^released$/, $none, 'and the next owner releases it');
+
 # the environment that exec sets
 {
 	my ($is, $out) = dlock('acquire', 'c', '--ttl=1h');

@@ -63,6 +63,34 @@ foreach my $key ('a', q{ an odd\\ key: "\t\xc3\xbc'})
 }
 is($node->safe_psql('postgres', q{SELECT string_agg(what, ' ') FROM written}), 'ours ours', 'what was written');
 
+# --rate: a permit instead of a lock
+dlock_is([ 'exec', 'api', '--rate=2/h', '--', 'sh', '-c', 'echo "[$DLOCK_VERSION]"; exit 7' ], 7, qr/^\[\]$/, $none, 'a permit: the command runs, without a lock');
+dlock_is([ 'exec', 'api', '--rate=2/60min', '--quiet', '--', 'cat', { stdin => "input\n" } ], 0, qr/^input$/, $none, 'another permit');
+dlock_is([ 'exec', 'api', '--rate=2/h', '--', 'echo', 'x' ], 75, $none,
+	qr/^dlock: error: the rate of "api" is used up\ndlock: detail: A permit is to be had in .*\.\ndlock: hint: Use --wait to queue\.$/, 'no permit');
+dlock_is([ 'exec', 'api', '--rate=2/h', '--wait=10ms', '--quiet', '--', 'echo', 'x' ], 75, $none, qr/^dlock: error: [^\n]*$/, 'no permit after a wait');
+dlock_is([ 'exec', 'soon', '--rate=1/200ms', '--wait=1min', '--', 'echo', $_ ], 0, qr/^$_$/, $none, "permit $_ in time") foreach 1, 2;
+dlock_is([ 'exec', 'soon', '--rate=1/200ms', '--wait=1min', '--', '/nonexistent' ], 127, $none, qr/could not execute/, 'a permit for nothing');
+foreach my $bad ([ '--rate=10', 'write 10/min' ], [ '--rate=0/s', 'number of --rate' ], [ '--rate=1/0s', 'greater than 0' ], [ '--rate=1/', 'write 10/min' ], [ '--rate=1/x', 'invalid duration' ])
+{
+	dlock_is([ 'exec', 'api', $bad->[0], '--', 'echo', 'x' ], 64, $none, qr/$bad->[1]/, $bad->[0]);
+}
+dlock_is([ 'exec', 'api', '--rate=1/s', '--ttl=1min', '--', 'echo', 'x' ], 64, $none, qr/--rate takes no lock/, '--rate and --ttl');
+is($node->safe_psql('postgres', "SELECT count(*) FROM dlock_get('api')"), 2, 'two permits count');
+
+# --max-hold ends the command, however often the lock is renewed
+dlock_is([ 'exec', 'm', '--ttl=20s', '--max-hold=20s', '--on-preempt=none', '--', 'sleep', '1h' ], 76, $none,
+	qr/^dlock: error: lock "m" has been held for --max-hold: ending the command$/, '--max-hold');
+is(held('m'), '', 'released');
+dlock_is([ 'exec', 'm', '--ttl=20s', '--max-hold=10s', '--', 'true' ], 64, $none, qr/--max-hold must not be shorter than --ttl/, '--max-hold below the TTL');
+my $terms = temp_file();
+my $elect = start_dlock('elect', 'm', '--ttl=20s', '--max-hold=20s', '--', 'sh', '-c', 'echo $DLOCK_VERSION >>"$1"; sleep 1h', 'sh', $terms);
+file_has($terms, qr/^\d+\n\d+$/m);
+kill 'TERM', $elect->{pid};
+end_dlock($elect);
+my @terms = split /\n/, slurp($terms);
+cmp_ok($terms[1], '>', $terms[0], 'elect: the next term is another one');
+
 # busy
 my $version = (dlock('acquire', 'b', '--ttl=1h'))[1] + 0;
 my $never = temp_file();

@@ -149,7 +149,7 @@ foreach my $script ($obedient, $stubborn)
 	dlock('force-release', "forced-$what", '--reason=test');
 	($code, $out, $err) = end_dlock($run);
 	is($code, 76, "taken away, $what: exit code");
-	like($err, qr/^dlock: error: lock "forced-$what" is lost: it was taken away$/m, "taken away, $what: message");
+	like($err, qr/^dlock: error: lock "forced-$what" is lost: it was taken away by role "\w+": \w+$/m, "taken away, $what: message");
 	like(slurp($file), qr/^TERM$/m, "taken away, $what: SIGTERM");
 	is_deeply([ group_members($group) ], [], "taken away, $what: nothing is left");
 }

@@ -233,7 +233,7 @@ my $man = slurp("$root/client/cli/dlock.1");
 my $docs = slurp("$root/docs/cli.md");
 $man =~ s/\\-/-/g;
 my (%options, %codes);
-foreach my $command ('--help', map { "$_ --help" } qw(exec elect acquire refresh release check info ls top watch force-release stats health shard))
+foreach my $command ('--help', map { "$_ --help" } qw(exec elect acquire refresh release check handover info ls top watch force-release stats health shard))
 {
 	my $help = (dlock(split / /, $command))[1];
 

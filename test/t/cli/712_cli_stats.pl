@@ -32,7 +32,7 @@ $node->safe_psql('postgres', "SELECT dlock_acquire('other' || i) FROM generate_s
 like($out, qr/^grants +4\n/m, 'grants');
 like($out, qr/^busy +8\n.*^waits +1\n.*^timeouts +1\n/ms, 'busy, waits, timeouts');
 like($out, qr/^wait_p99 +<= \d+/m, 'the percentile of the waits');
-like($out, qr/^CONTENDED KEY +BUSY +WAITS +WAITED FOR\nk +5 +1 +\d+ms\nother1 +1 +0 +0ms\n/m, 'contended keys');
+like($out, qr/^CONTENDED KEY +BUSY +WAITS +WAITED FOR +LOST\nk +5 +1 +\d+ms +0\nother1 +1 +0 +0ms +0\n/m, 'contended keys');
 unlike((dlock('stats', '--limit=1'))[1], qr/other1/, '--limit');
 my $json = decode_json((dlock('stats', '--json'))[1]);
 is("$json->{grants} $json->{busy} $json->{waits} $json->{timeouts}", '4 8 1 1', '--json: counters');
@@ -42,7 +42,7 @@ is(scalar @{ $json->{wait_times} }, 18, '--json: the histogram');
 is($json->{wait_times}->[17]->{upper}, undef, '--json: its last bucket');
 is($json->{wait_p50}, $json->{wait_p99}, '--json: of one wait, all percentiles are the same');
 cmp_ok($json->{wait_p99}, '>=', 0.03, '--json: and at least as long as it');
-is("$json->{contended}->[0]->{key} $json->{contended}->[0]->{busy}", 'k 5', '--json: contended keys');
+is("$json->{contended}->[0]->{key} $json->{contended}->[0]->{busy} $json->{contended}->[0]->{lost}", 'k 5 0', '--json: contended keys');
 
 # health: exit codes of a plugin
 ($code, $out) = dlock('health');

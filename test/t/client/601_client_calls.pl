@@ -154,6 +154,73 @@ foreach my $db ('postgres', 'elsewhere')
 	$d->ask('free', "it's \"f\"");
 }
 
+# The fence of a whole connection of the program
+$node->safe_psql('postgres', 'CREATE TABLE journal (what text)');
+{
+	my $to = conninfo($node) =~ s/\s+$//r;
+	my $key = 'a "key": 17 \\';
+
+	is($a->ask('acquire', $key, ttl => 600000)->{status}, 'ok', 'a lock');
+	my $fence = $a->ask('fence_connection', $key, owner => $to);
+	is("$fence->{status} $fence->{written}", 'ok yes', 'what its connection writes is committed');
+	$node->safe_psql('postgres', qq{SELECT dlock_force_release(key, 'test') FROM dlock_locks WHERE key LIKE 'a "key"%'});
+	$fence = $a->ask('fence_connection', $key, owner => $to);
+	is("$fence->{status} $fence->{written}", 'ok LK001', 'while it is ours');
+	$fence = $a->ask('fence_connection', $key, owner => $to, off => 1);
+	is("$fence->{status} $fence->{written}", 'ok yes', 'or the fence is taken off');
+	is($a->ask('fence_connection', $key, owner => conninfo($node, dbname => 'bare') =~ s/\s+$//r)->{status}, 'not_ready', 'not in another database');
+	$a->ask('free', $key);
+}
+
+# Held for at most so long: told in time, then lost
+$lock = $a->ask('acquire', 'held', ttl => 5000, renew => 1, max_hold => 5000);
+is($lock->{status}, 'ok', 'acquired with max_hold');
+my $told = $a->event('preempted', 'held');
+is($told->{reason}, 'max_hold', 'the program is told to release it');
+is($told->{owner}, 1, 'while it is ours');
+is($a->ask('refresh', 'held', ttl => 60000)->{status}, 'ok', 'a refresh of its own succeeds');
+cmp_ok($a->ask('state', 'held')->{left}, '<=', 5000, 'but does not make it ours for longer');
+is($a->event('lost', 'held')->{reason}, 'max_hold', 'and then it is lost');
+$a->ask('free', 'held');
+is($a->ask('acquire', 'held', ttl => 60000, max_hold => 1000)->{status}, 'invalid', 'max_hold below the TTL');
+$node->safe_psql('postgres', "SELECT dlock_force_release('held', 'test')");
+
+# Handover
+$lock = $a->ask('acquire', 'blue', ttl => 600000, renew => 1);
+is($a->ask('handover', 'blue')->{status}, 'invalid', 'a handover without a next owner');
+is($a->ask('state', 'blue')->{owner}, 1, 'changes nothing');
+my $green = $a->ask('handover', 'blue', owner => 'green', ttl => 300000);
+is($green->{status}, 'ok', 'handed over');
+cmp_ok($green->{version}, '>', $lock->{version}, 'with a new version');
+is($a->ask('state', 'blue')->{owner}, 0, 'it is ours no more');
+is($a->ask('release', 'blue')->{status}, 'not_held', 'so there is nothing to release');
+is($a->ask('handover', 'blue', owner => 'red')->{status}, 'not_held', 'nor to hand over');
+is($b->ask('adopt', 'blue', version => $green->{version}, owner => 'green')->{ttl}, 300000, 'the next one adopts it, with the new TTL');
+is($b->ask('handover_key', 'blue', version => $lock->{version}, owner => 'red')->{status}, 'lost', 'the old version is worth nothing');
+is($b->ask('handover_key', 'blue', version => $green->{version}, owner => 'red')->{status}, 'ok', 'the new one is');
+is($b->ask('handover', 'blue', owner => 'late')->{status}, 'lost', 'once');
+is($b->event('lost', 'blue')->{reason}, 'expired', 'and the program is told');
+is($a->events, '', 'of what it has handed over it hears nothing');
+$_->ask('free', 'blue') foreach $a, $b;
+$a->ask('acquire', 'twice', reentrant => 1) foreach 1, 2;
+is($a->ask('handover', 'twice', owner => 'x')->{status}, 'invalid', 'not of a lock that is acquired twice');
+$a->ask('release_free', 'twice') foreach 1, 2;
+
+# Rates
+is($a->ask('limit', 'rate', n => 2, per => 3_600_000)->{status}, 'ok', "permit $_") foreach 1, 2;
+my $used_up = $a->ask('limit', 'rate', n => 2, per => 3_600_000);
+is($used_up->{status}, 'busy', 'the rate is used up');
+cmp_ok($used_up->{again}, '>', 3_500_000, 'for the hour');
+is($a->ask('limit', 'soon', per => 100)->{status}, 'ok', 'one in 100 ms');
+is($a->ask('limit', 'soon', per => 100, wait => 60000)->{again}, 0, 'waited for');
+is($a->ask('limit', 'rate', n => 0)->{status}, 'invalid', 'none at all is an error');
+
+# A part of a millisecond is not "go ahead": who is told so has a permit.
+$node->safe_psql('postgres', 'SELECT dlock_stats_reset()');
+my $permits = grep { $a->ask('limit', 'fast', per => 10)->{status} eq 'ok' } 1 .. 500;
+cmp_ok($permits, '>', 0, 'permits were given');
+until_sql($node, 'SELECT grants FROM dlock_stats', $permits, 'and no more was said');
+
 # Session locks
 is($b->ask('acquire', 's', session => 1)->{status}, 'ok', 'a session lock');
 is($a->ask('info', 's')->{pid}, 1, 'has a process');

@@ -281,6 +281,27 @@ is($a->ask('release', 'again')->{status}, 'ok', 'until it is released');
 $proxy->leave;
 $a->ask('close');
 
+#
+# A handover whose answer is lost is asked for again, and finds that it has been done.
+#
+
+my $lost = 0;
+$proxy = proxy($node, change => sub {
+	my ($server, $bytes) = @_;
+
+	return $bytes if $bytes !~ /dlock_handover/ || $lost++;
+	shutdown $server, 2;
+	return '';
+});
+$a->ask('open', conninfo($node, host => $proxy->{host}, port => $proxy->{port}), timeout => 60000);
+$lock = $a->ask('acquire', 'blue', ttl => 600000);
+my $handed = $a->ask('handover', 'blue', owner => 'green');
+is($handed->{status}, 'ok', 'a handover without an answer, asked again');
+cmp_ok($handed->{version}, '>', $lock->{version}, 'is told the version');
+is($node->safe_psql('postgres', q{SELECT version, owner FROM dlock_get('blue')}), "$handed->{version}|green", 'that the next owner has');
+$proxy->leave;
+$a->ask('close');
+
 is($_->finish, '', 'nothing was printed') foreach $a, $b;
 $node->stop;
 

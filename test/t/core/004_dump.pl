@@ -15,7 +15,8 @@ use DlockTest;
 my $leap = 2**32;
 
 my $node = new_node('original', streaming => 1, archiving => 1);
-my $other = new_node('other', bare => 1);
+# a restore is no direct write
+my $other = new_node('other', bare => 1, conf => "dlock.allow_direct_writes = off\n");
 
 $node->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE ROLE backup LOGIN IN ROLE pg_read_all_data');
 $node->safe_psql('postgres', 'CREATE DATABASE shop');

@@ -23,7 +23,9 @@ $node->start;
 # No preload
 #
 
-my (undef, undef, $warning) = $node->psql('postgres', 'CREATE EXTENSION dlock');
+my ($version, $warning);
+
+(undef, undef, $warning) = $node->psql('postgres', 'CREATE EXTENSION dlock');
 like(
 	$warning,
 	qr/^[^\n]*WARNING:  dlock must be loaded via "shared_preload_libraries"\nHINT:  Add the line shared_preload_libraries = 'dlock' to postgresql\.conf /m,
@@ -100,12 +102,29 @@ fails_with(
 is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock.locks'), 0, 'nothing was changed');
 
 #
+# The table of locks by hand
+#
+
+$version = $node->safe_psql('postgres', "SELECT dlock_acquire('by hand', '1h')");
+foreach my $statement ('DELETE FROM dlock.locks', 'UPDATE dlock.locks SET held = false', 'TRUNCATE dlock.locks')
+{
+	fails_with(
+		$node,
+		"SET dlock.allow_direct_writes = off; $statement",
+		'55000',
+		[ qr/table "dlock\.locks" cannot be changed by SQL/, qr/HINT:  Use dlock_force_release\(\) to take a lock away\./ ],
+		$statement);
+}
+is($node->safe_psql('postgres', "SELECT dlock_check('by hand', $version)"), 'held', 'the lock is still held');
+$node->safe_psql('postgres', "SELECT dlock_release('by hand', $version)");
+
+#
 # Two prompts
 #
 
 my $one = session($node);
 my $two = session($node);
-my $version = ask($one, "SELECT dlock_acquire('invoice:42', '1h', owner => 'one')");
+$version = ask($one, "SELECT dlock_acquire('invoice:42', '1h', owner => 'one')");
 is(ask($two, "SELECT dlock_acquire('invoice:42', '1h')"), '', 'the second prompt gets nothing');
 is(ask($two, "SELECT owner, version FROM dlock_locks WHERE key = 'invoice:42'"),
 	"one|$version", 'and can look up the holder');

@@ -24,10 +24,14 @@
 # (and "A-# ", "A=*# " its variants), and what follows is what psql prints.
 # Times of day and dates are not compared there.
 #
+# A page that shows queries only has its staging in test/t/docs/NAME.sql: sections that
+# begin with "-- stage NAME", and have "-- the page" where the block of that stage goes.
+#
 # Besides:
 # - The quick start of README.md, pasted into psql as a whole, in a new database,
 #   prints what README.md shows.
 # - README.md is short and leads to every page; no link leads nowhere.
+# - What README.md says that a reader has to read is no longer than it says.
 # - docs/reference.md has the functions, views and settings that there are.
 # - docs/operations.md has the parts of shared memory that there are, and their sizes.
 
@@ -358,11 +362,30 @@ sub close_sessions
 	return;
 }
 
+# Put the blocks of a page where its staging wants them.  Every stage has its block.
+sub put_on_stage
+{
+	my ($file, @blocks) = @_;
+	my ($name) = $file =~ /(\w+)\.md$/;
+	my $path = "$root/test/t/docs/$name.sql";
+	my %stages = -e $path ? slurp_file($path) =~ /^-- stage (\w+)\n(.*?)(?=^-- stage |\z)/msg : ();
+
+	foreach my $block (grep { defined $_->{stage} } @blocks)
+	{
+		my $staging = delete $stages{ $block->{stage} } // die "$path has no stage $block->{stage}";
+
+		$staging =~ s/^-- the page\n/$block->{text}/m or die "$path: stage $block->{stage} has no page";
+		$block->{text} = $staging;
+	}
+	is(join(' ', sort keys %stages), '', "$file: every stage has its block");
+	return @blocks;
+}
+
 sub run_page
 {
 	my ($file) = @_;
-	my @blocks = grep { $_->{kind} eq 'sql' || $_->{kind} eq 'console' }
-	  blocks($file, slurp_file("$root/$file"));
+	my @blocks = put_on_stage($file, grep { $_->{kind} eq 'sql' || $_->{kind} eq 'console' }
+	  blocks($file, slurp_file("$root/$file")));
 	my $current = -1;
 
 	foreach my $block (@blocks)
@@ -463,6 +486,62 @@ sub check_readme
 	return;
 }
 
+# The arguments of a function out of the table in which several have a column.
+sub arguments_of
+{
+	my ($text, $name) = @_;
+	my $table = section($text, 'Arguments of an acquire');
+	my @heading = split /\s*\|\s*/, ($table =~ /^(\| argument .*\|)$/m)[0];
+	my ($column) = grep { $heading[$_] eq "`$name`" } 0 .. $#heading;
+	my @arguments = map { [ map { s/`//gr } $_->[0], $_->[ $column - 1 ] ] } rows($table);
+
+	return '(' . join(', ', map { $_->[1] eq 'required' ? $_->[0] : "$_->[0] = $_->[1]" } grep { $_->[1] ne '' } @arguments) . ')';
+}
+
+# Each page that README.md begins with, down to what is for reference, if any is.
+sub check_paths
+{
+	my %paths = map { @$_ == 3 && $_->[2] =~ /^[\d,]+$/ ? ((links($_->[1]))[0] => $_->[2] =~ tr/,//dr) : () }
+	  rows(section(slurp_file("$root/README.md"), 'Documentation'));
+
+	is(scalar keys %paths, 4, 'README.md has a path for each of four readers');
+	foreach my $page (sort keys %paths)
+	{
+		my $text = slurp_file("$root/$page") =~ s/^<!-- the rest is for reference -->\n.*//msr;
+
+		cmp_ok(word_count($text), '<=', $paths{$page}, "$page: not too long");
+	}
+	return;
+}
+
+# The blocks of docs/security.md for three kinds of roles, and the functions that there
+# are.  After the page was run.
+sub check_hardening
+{
+	my ($owners) = slurp_file("$root/docs/security.md") =~ /^- ((?:(?:, | and )?`\w+`|\s+)+) stay with the owner/m;
+	my $may = sub {
+		my ($database, $role) = @_;
+
+		return split /\n/, $node->safe_psql(
+			$database, qq{
+			SELECT DISTINCT p.proname
+			  FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid JOIN pg_extension e ON e.oid = d.refobjid
+			 WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass AND e.extname = 'dlock'
+			   AND p.pronamespace = e.extnamespace AND has_function_privilege('$role', p.oid, 'EXECUTE') ORDER BY 1});
+	};
+	my @viewer = $may->('docs_docs_security_md_0', 'locks_viewer');
+	my @operator = $may->('docs_docs_security_md_0', 'locks_operator');
+	my %user = map { $_ => 1 } $may->('docs_docs_security_md_0', 'locks_user');
+
+	is(join(' ', $may->('docs_docs_security_md_0', 'public')), '', 'hardening: nothing is left to everybody');
+	is(join(' ', sort keys %user), join(' ', $may->('reference', 'public')), 'who uses locks may do what everybody may by default');
+	is(join(' ', grep { !$user{$_} || /acquire|lock_lock|limit|queue|refresh|handover|release|fence/ } @viewer), '', 'who looks may only look');
+	is(join(' ', @operator), join(' ', sort @viewer, 'dlock_force_release', 'dlock_stats_reset'), 'who operates may do that, too');
+	is(join(' ', sort(keys %user, grep({ !$user{$_} } @operator), $owners =~ /`(\w+)`/g)), join(' ', $may->('reference', 'postgres')),
+		'and nothing is forgotten');
+	return;
+}
+
 # A row of docs/reference.md for each function with its arguments, each column
 # of a view with its type, and each setting with its default; and no others.
 sub check_reference
@@ -485,6 +564,7 @@ sub check_reference
 	$there =~ s/'00:00:00'/'0'/g;
 	$there =~ s/\bIN |\bOUT \w+ \w+(?:\[\])?(?:, )?//g;
 	@cells = map { $_->[0] =~ s/^`(?:CALL )?|`$//gr } rows(section($text, 'Functions'));
+	s/^(\w+)\K\(.*\.\.\.\)$/arguments_of($text, $1)/e foreach @cells;
 	is(join("\n", sort @cells), $there, 'docs/reference.md: functions');
 
 	foreach my $view (qw(dlock_locks dlock_waiters dlock_stats dlock_wait_times dlock_contended dlock_policies dlock_served))
@@ -542,11 +622,13 @@ sub check_memory
 }
 
 check_readme();
+check_paths();
 check_links();
 check_reference();
 check_memory();
 paste_quick_start();
 run_page($_) foreach @files;
+check_hardening();
 
 $node->stop;
 done_testing();

@@ -206,7 +206,7 @@ add_extension_in($node, 'other');
 $node->safe_psql('other', "SELECT dlock_acquire('o', '1h')") foreach 1 .. 2;
 is(counted(), '', 'nothing of another database');
 is($node->safe_psql('other', 'SELECT grants, busy FROM dlock_stats'), '1|1', 'which has its own counts');
-is($node->safe_psql('other', 'SELECT * FROM dlock_contended'), 'o|1|0|00:00:00', 'and its own contended keys');
+is($node->safe_psql('other', 'SELECT * FROM dlock_contended'), 'o|1|0|00:00:00|0', 'and its own contended keys');
 
 # Contended keys.
 reset_stats();
@@ -218,6 +218,23 @@ is($now->ask_it("SELECT string_agg(concat_ws(' ', key, busy, waits, wait_time >=
 	'hot3 30 1 t, hot2 25 0 f, hot1 10 0 f', 'contended keys, with the counts of all backends');
 $now->ask_it('SELECT dlock_stats_reset()');
 is($now->ask_it('SELECT count(*) FROM dlock_contended'), 0, 'a reset forgets them');
+
+# Losses, by key: what its holder did not end.
+my $lost = "SELECT string_agg(concat_ws(' ', key, lost), ', ' ORDER BY key) FROM dlock_contended";
+$a->ask_it("SELECT dlock_acquire('l' || i, '1h') FROM generate_series(1, 3) i");
+$now->ask_it("BEGIN; SELECT dlock_force_release('l1', 'test'); ROLLBACK");
+$now->ask_it("BEGIN; SAVEPOINT s; SELECT dlock_force_release('l1', 'test'); ROLLBACK TO s; COMMIT");
+$a->ask_it("SELECT dlock_release('l1', version) FROM dlock_get('l1')");
+is($now->ask_it($lost), '', 'a rollback loses nothing, nor does a release');
+$now->ask_it("SELECT dlock_force_release('l2', 'test')");
+$b->ask_it("SELECT dlock_acquire('l3', priority => 1)");
+$a->ask_it("SELECT dlock_acquire('l2', '1ms', lazy => true); SELECT pg_sleep(0.01)");
+$b->ask_it("SELECT dlock_acquire('l2', '1h')");
+is($now->ask_it($lost), 'l2 2, l3 1', 'forced, preempted and lapsed ones are counted');
+$a->ask_it("SELECT dlock_acquire('l4', '1ms')");
+wait_until('it has expired', sub { $a->ask_it("SELECT dlock_acquire('l4', '1h')") ne '' });
+is($now->ask_it($lost), 'l2 2, l3 1, l4 1', 'as is one that has expired');
+$now->ask_it('SELECT dlock_stats_reset()');
 
 # 20,000 keys that are busy once do not displace those that are busy often
 $now->ask_it("SELECT dlock_acquire('cold' || i, '1h') FROM generate_series(1, 20000) i");

@@ -106,6 +106,7 @@ sub ends
 	is($line, $expected, $what);
 	return;
 }
+is($app->ask_it('SHOW dlock.log_ends'), 'lost', 'what is lost is logged, unless that is turned off');
 my $release = "SELECT dlock_release(key, version) FROM dlock_locks WHERE role = 'app'::regrole";
 my $take = "SELECT dlock_acquire('k', '1h', owner => 'w')";
 my $by = sub { return qq{lock "k" with version N of role "app" ended: $_[0]\nDETAIL:  Owner "w" held it for S.\n} };
@@ -114,7 +115,7 @@ ends('none', [ $take, $release ], '', 'none: a release');
 ends('lost', [ $take, $release ], '', 'lost: a release is none');
 ends('all', [ $take, $release ], $by->('released'), 'all: a release');
 ends('all', [ "SELECT dlock_acquire('x', '1h')", $release ],
-	qq{lock "x" with version N of role "app" ended: released\nDETAIL:  It was held for S.\n}, 'without an owner');
+	qq{lock "x" with version N of role "app" ended: released\nDETAIL:  It was acquired by pid $app->{pid}, app from [local], and held for S.\n}, 'without an owner');
 ends('all', [ $take, "BEGIN; $release; ROLLBACK" ], '', 'a rollback');
 ends('all', "BEGIN; SAVEPOINT s; $release; ROLLBACK TO s; COMMIT", '', 'a rollback to a savepoint');
 ends('all', "BEGIN; SAVEPOINT s; $release; RELEASE s; COMMIT", $by->('released'), 'a savepoint that is kept');

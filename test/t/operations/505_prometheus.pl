@@ -1,19 +1,22 @@
-# docs/monitoring: the queries in the real exporter, the alert rules in promtool.  The exporter
-# runs as a role of its own, which is no superuser, with the extension in a schema of its
+# docs/monitoring: the queries in the real exporter, the alert rules in promtool, and the
+# queries of the dashboard in a Prometheus that scrapes the exporter.  The exporter runs as a role of its own, which is no superuser, with the extension in a schema of its
 # own, as docs/monitoring/queries.yaml and docs/operations.md say.
 
 use strict;
 use warnings FATAL => 'all';
 
+use File::Spec;
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
 use HTTP::Tiny;
 use IPC::Run;
+use JSON::PP;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+use DlockDocs;
 use DlockTest;
 
 my $docs = "$FindBin::RealBin/../../../docs";
@@ -31,6 +34,17 @@ my $rules = slurp_file("$docs/monitoring/alerts.yaml");
 my $tests = slurp_file("$docs/monitoring/alerts_test.yaml");
 is(join(' ', grep { $tests !~ /^  - name: $_$/m } $rules =~ /- alert: (\w+)/g), '', 'every rule has a test');
 
+# each alert leads to its section
+my $oncall = slurp_file("$docs/oncall.md");
+my %sections = anchors($oncall);
+my %runbooks = map { /^(\w+).*?runbook_url: "https:\S+\/docs\/oncall\.md#(\S+)"$/ms ? ($1 => $2) : () } split /- alert: /, $rules;
+is(join(' ', grep { !$sections{ $runbooks{$_} // 'none' } } $rules =~ /- alert: (\w+)/g), '', 'every rule has a runbook');
+is(join(' ', grep { $oncall !~ /`$_`/ } $rules =~ /- alert: (\w+)/g), '', 'and docs/oncall.md names it');
+
+# a package has them
+is( join(' ', slurp_file("$docs/../debian/dlock.install") =~ /^docs\/monitoring\/(\S+) usr\/share\/dlock\/monitoring$/mg),
+	join(' ', sort grep { $_ ne 'alerts_test.yaml' } map { s/.*\///r } glob "$docs/monitoring/*"), 'package dlock has the files');
+
 my $node = new_node('prometheus', bare => 1);
 $node->safe_psql('postgres',
 	'CREATE SCHEMA locks; CREATE EXTENSION dlock SCHEMA locks;'
@@ -38,7 +52,7 @@ $node->safe_psql('postgres',
 	  . 'ALTER ROLE exporter SET search_path = pg_catalog, locks');
 
 my $port = PostgreSQL::Test::Cluster::get_free_port();
-my ($said, $exporter) = ('');
+my ($said, $exporter, $prometheus) = ('');
 {
 	local $ENV{DATA_SOURCE_NAME} = 'host=' . $node->host . ' port=' . $node->port . ' user=exporter dbname=postgres sslmode=disable';
 
@@ -55,7 +69,7 @@ END
 {
 	my $status = $?;
 
-	$exporter->kill_kill if defined $exporter;
+	$_->kill_kill foreach grep { defined } $prometheus, $exporter;
 	$? = $status;
 }
 
@@ -117,6 +131,9 @@ is($series->{'dlock_wait_seconds_bucket{datname="postgres",le="0.02"}'}, 0, 'its
 is($series->{'dlock_wait_seconds_bucket{datname="postgres",le="1800"}'}, 1, 'above');
 is($series->{'dlock_wait_seconds_bucket{datname="postgres",le="+Inf"}'}, 1, 'and all');
 is($series->{'dlock_contended_busy_total{datname="postgres",key="k"}'}, 7, 'the contended key');
+is($series->{'dlock_waiters_tickets{datname="postgres"}'}, 0, 'no tickets');
+is($series->{'dlock_waiters_max_tickets{datname="postgres"}'}, 10000, 'of so many');
+is($series->{'dlock_contended_lost_total{datname="postgres",key="k"}'}, 0, 'and no loss');
 cmp_ok($series->{'dlock_waiters_longest_seconds{datname="postgres"}'}, '>', 0, 'the longest wait');
 cmp_ok($series->{'dlock_transactions_oldest_seconds{datname="postgres"}'}, '>', 0, 'an open transaction');
 
@@ -124,6 +141,52 @@ cmp_ok($series->{'dlock_transactions_oldest_seconds{datname="postgres"}'}, '>', 
 my %names = map { s/\{.*//r => 1 } keys %$series;
 my %used = map { $_ => 1 } map { /\b(dlock_\w+)/g } $rules =~ /^\s+expr: (.*)/mg;
 is(join(' ', grep { !$names{$_} } sort keys %used), '', 'every series of the rules is there');
+
+# The dashboard: every query of every panel has an answer, if things happen.
+my $scraped = PostgreSQL::Test::Cluster::get_free_port();
+my $folder = PostgreSQL::Test::Utils::tempdir();
+append_to_file("$folder/prometheus.yml",
+	"global: {scrape_interval: 1s}\nrule_files: ['" . File::Spec->rel2abs($docs) . "/monitoring/alerts.yaml']\n"
+	  . "scrape_configs: [{job_name: dlock, static_configs: [{targets: ['127.0.0.1:$port']}]}]\n");
+$prometheus = IPC::Run::start(
+	[
+		'prometheus', "--config.file=$folder/prometheus.yml", "--storage.tsdb.path=$folder/data",
+		"--web.listen-address=127.0.0.1:$scraped"
+	],
+	'>', \my $logged, '2>&1');
+
+sub values_of
+{
+	my ($query) = @_;
+	my $answer = HTTP::Tiny->new(timeout => 10)->post_form("http://127.0.0.1:$scraped/api/v1/query", { query => $query });
+
+	$_->pump_nb foreach $prometheus, $exporter;
+	die "$query: $answer->{content}" if $answer->{status} == 400;
+	return () unless $answer->{success};
+	return grep { $_ ne 'NaN' } map { $_->{value}->[1] } @{ decode_json($answer->{content})->{data}->{result} };
+}
+
+my $dashboard = decode_json(slurp_file("$docs/monitoring/dashboard.json"));
+foreach my $panel (@{ $dashboard->{panels} })
+{
+	foreach my $query (map { $_->{expr} } @{ $panel->{targets} })
+	{
+		$query =~ s/\$database/postgres/g;
+		$query =~ s/\$__rate_interval/1m/g;
+		wait_until(
+			"$panel->{title}: $query",
+			sub {
+				$node->safe_psql('postgres',
+					"SET search_path = locks; SELECT dlock_force_release('lost', 'test', dlock_acquire('lost', '1h')), dlock_acquire('k', wait => '1ms')");
+				my @values = values_of($query);
+
+				return @values > 0;
+			});
+		pass("$panel->{title}: $query");
+	}
+}
+cmp_ok(scalar @{ $dashboard->{panels} }, '>=', 7, 'there is a dashboard');
+like($_->{datasource}->{uid}, qr/^\$\{source\}$/, "$_->{title}: its data source can be chosen") foreach @{ $dashboard->{panels} };
 
 ask($holder, 'ROLLBACK; SELECT dlock_release(key, version) FROM dlock_get(\'k\')');
 like($answer->(), qr/^\d+$/, 'the waiter gets it');

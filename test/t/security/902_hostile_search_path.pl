@@ -108,9 +108,9 @@ sub commands
 	my $version = $run->(0, 'acquire', 'a', '--ttl=1h', '--cleanup=1h', '--owner=me', '--value=text');
 	return unless $version =~ /^\d+$/ && $run->(0, 'exec', 'b', '--', 'echo', 'runs') eq 'runs';
 
-	# a command that is renewed, and one that is asked to yield
+	# a command that is renewed, and one that is asked to yield; behind a pooler it learns of that at its renewal
 	my $renewed = $in_background->('exec', 'long', '--ttl=20s', '--', 'sleep', '600');
-	my $yields = $in_background->('exec', 'yields', '--ttl=10min', '--cleanup=1min', '--', 'sleep', '600');
+	my $yields = $in_background->('exec', 'yields', '--ttl=1min', '--cleanup=10min', '--', 'sleep', '600');
 	$becomes->("SELECT count(*) = 2 FROM $locks WHERE key <> 'a'");
 	my $higher = $in_background->('acquire', 'yields', '--priority=5', '--wait=10min', '--ttl=1h');
 
@@ -263,7 +263,7 @@ foreach my $case (
 my ($help) = (dlock('--help'))[1] =~ /^Commands:\n(.*?)\n\n/ms;
 is(join(' ', sort keys %commands), join(' ', sort $help =~ /^  (\S+)/mg), 'every command was run');
 
-my %local = map { $_ => 1 } qw(close event_name free handle_fd handle_process info_free is_owner is_shared key left_ms lib_version list_free lost_reason
+my %local = map { $_ => 1 } qw(close event_name free handle_fd handle_process info_free is_owner is_shared key left_ms lib_version list_free lost_detail lost_reason
   open open_options_init_size options_init_size owner reason_name slots status_name ttl_ms version waiters_free);
 my %named = (acquire_all => 'all', acquire_start => 'started', release_start => 'started', op_cancel => 'cancelled', get_info => 'info', list_waiters => 'waiters');
 my @exported = slurp_file(client_dir() . '/libdlock.map') =~ /^\t\tdlock_(\w+);/mg;

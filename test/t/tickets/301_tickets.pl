@@ -493,6 +493,9 @@ take();
 @t = map { enqueue($now, $key, "o$_") } 1 .. 3;
 is(enqueue($now, $key, 'o4'), 'ERROR 53400', 'too many tickets');
 like($now->said, qr/"dlock.max_tickets" is 3/, 'says why');
+is($now->ask_it('SELECT tickets_refused FROM dlock_stats'), 1, 'and it is counted');
+is($now->ask_it("SELECT status, detail ~ '^3 of 3 wait; .*53400', hint ~ 'max_tickets' FROM dlock_health() WHERE name = 'tickets'"),
+	'warning|t|t', 'dlock_health says that the table is full');
 is(enqueue($now, $key, 'o3'), $t[2], 'one that is there is no more');
 is($now->ask_it("SELECT dlock_dequeue($t[1])"), 't', 'one is withdrawn');
 push @t, enqueue($now, $key, 'o4');
