@@ -25,7 +25,8 @@ BEGIN
 			ROLLBACK;
 			CONTINUE;
 		END IF;
-		till := (SELECT g.expires_at FROM dlock_get(k) g WHERE g.version = v);
+		-- it may have expired by now
+		till := coalesce((SELECT g.expires_at FROM dlock_get(k) g WHERE g.version = v), '-infinity');
 		COMMIT;
 		came := clock_timestamp();
 		IF random() < 0.3 THEN
@@ -72,6 +73,13 @@ CREATE FUNCTION faults() RETURNS SETOF text LANGUAGE sql AS $$
 	UNION ALL
 	SELECT format('version %s of %s came before %s', b.version, b.key, a.version)
 	  FROM log a JOIN log b ON a.key = b.key AND (a.kind = 'x' OR b.kind = 'x') AND a.version > b.version AND a.went < b.came
+	UNION ALL
+	-- the order of versions is that of grants: those with a lower one that are still held count
+	SELECT format('version %s of %s is one of %s beside %s', b.version, b.key, b.places, count(DISTINCT a.version))
+	  FROM (SELECT key, version, min(came) AS came, max(CASE kind WHEN 'r' THEN 10000 WHEN 'x' THEN 1 ELSE kind::int END) AS places
+			  FROM log GROUP BY key, version) b
+	  JOIN log a ON a.key = b.key AND a.version < b.version AND a.went > b.came
+	 GROUP BY b.key, b.version, b.places HAVING count(DISTINCT a.version) >= b.places
 	UNION ALL
 	SELECT format('version %s twice', version) FROM log GROUP BY version HAVING count(DISTINCT pid) > 1
 $$;

@@ -68,4 +68,11 @@ at_least('async', \%async, 1, map { "fault $_" } @faults);
 at_least('async', \%async, 20, 'operation acquire granted', 'operation write ok');
 at_least('async', \%async, 1, 'lost_writes');
 
+# the other edition, with the same clients and the same checker
+@faults = qw(failover-kill cancel client-kill client-stop primary-kill);
+my %portable = torture('portable', '--edition', 'portable', '--clients', 4, '--faults', join(',', @faults), '--count', scalar @faults);
+at_least('portable', \%portable, 1, map { "fault $_" } @faults);
+at_least('portable', \%portable, 20, 'operation acquire granted', 'operation release released', 'operation write ok');
+at_least('portable', \%portable, 1, 'operation acquire busy', map { "operation kind $_" } qw(exclusive reader place));
+
 done_testing();
