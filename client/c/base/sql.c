@@ -116,8 +116,14 @@ FROM_SCHEMA("$1", IS_EXTENSION("dlock") " OR " IS_EXTENSION("dlock_portable"));
 
 const char	dlock_sql_fence[] = "SELECT %s.dlock_fence(key => $1" TEXT ", version => $2" INT8 ")";
 
-/* the same for a whole connection: what dlock.fence is to be */
-const char	dlock_sql_fence_connection[] = "SELECT pg_catalog.set_config('dlock.fence', $1" TEXT ", false)";
+/*
+ * The same for a whole connection: what dlock.fence is to be.  No row if the server
+ * would take the setting, as any with a dot in its name, and do nothing.
+ */
+const char	dlock_sql_unfence_connection[] = "SELECT pg_catalog.set_config('dlock.fence', $1" TEXT ", false)";
+const char	dlock_sql_fence_connection[] =
+"SELECT pg_catalog.set_config('dlock.fence', $1" TEXT ", false) FROM %s.dlock_features() AS f"
+" WHERE 'connection_fence'" TEXT " OPERATOR(pg_catalog.=) ANY (f.features)";
 
 /* is the server there? */
 const char	dlock_sql_probe[] = "SELECT 1";

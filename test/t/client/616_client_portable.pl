@@ -93,6 +93,7 @@ is($a->ask('acquire', 'lib', ttl => 600_000)->{status}, 'ok', 'granted');
 is($b->ask('acquire', 'lib', wait => 300)->{status}, 'busy', 'a wait that ends');
 $b->send('acquire', 'lib', wait => 3_600_000);
 is($a->ask('fence', 'lib', owner => $conninfo)->{status}, 'ok', 'dlock_fence()');
+is($a->ask('fence_connection', 'lib', owner => $conninfo)->{status}, 'not_ready', 'dlock_fence_connection() says that it would protect nothing');
 is($a->ask('refresh', 'lib')->{status}, 'ok', 'dlock_refresh()');
 is($a->ask('release', 'lib')->{status}, 'ok', 'dlock_release()');
 is($b->answer->{status}, 'ok', 'who waits gets it');
