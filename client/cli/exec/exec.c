@@ -115,7 +115,6 @@ look_at_locks(Run *run)
 	if (!ours && run->reason != END_LOST)
 	{
 		dlock_reason reason = dlock_lost_reason(lost);
-
 		const char *taken = dlock_lost_detail(lost);
 
 		error("lock \"%s\" is lost: %s%s%s", dlock_key(lost),
