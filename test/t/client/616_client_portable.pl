@@ -21,7 +21,7 @@ my $node = PostgreSQL::Test::Cluster->new('plain');
 $node->init;
 $node->append_conf('postgresql.conf', "log_statement = all\n");
 $node->start;
-$node->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE DATABASE app OWNER app; GRANT CREATE ON DATABASE postgres TO app');
+$node->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE DATABASE app OWNER app; GRANT CREATE ON DATABASE postgres TO app; GRANT CREATE ON SCHEMA public TO app');
 server_is($node);
 $ENV{PGUSER} = 'app';
 
