@@ -400,7 +400,7 @@ like($out, qr/grants +\d+/, 'dlock stats');
 ($code, $out) = dlock('health', \%router);
 like($out, qr/a: shards: serves what the router sends it/, 'dlock health');
 ($code, $out) = dlock('exec', $high, '--and', $low, '--', 'true', \%router);
-is($code, 70, 'keys of two shards');
+is($code, 78, 'keys of two shards');
 
 # events do not pass a router, so a client that waits asks, and does not listen
 $node->append_conf('postgresql.conf', "log_statement = 'all'");
