@@ -71,13 +71,14 @@ typedef struct Ended
 static MemoryContext deferred_context = NULL;
 static slist_head deferred = SLIST_STATIC_INIT(deferred);
 
-/* Does dlock.log_ends ask for an end like this? */
+/* Did its holder lose it? */
 static bool
 is_loss(How how)
 {
 	return how > HANDED_OVER;
 }
 
+/* Does dlock.log_ends ask for an end like this? */
 static bool
 is_logged(How how)
 {
@@ -248,7 +249,7 @@ end_log(const void *what, bool committed)
 	MemoryContextSwitchTo(caller);
 }
 
-/* At the end of the transaction: a holder that was asked has yielded. */
+/* At the end of the transaction: a key whose holder lost it counts as contended. */
 static void
 end_lost(const void *what, bool committed)
 {
@@ -256,6 +257,7 @@ end_lost(const void *what, bool committed)
 		dlock_contended_keys_lost(*(DlockKey *const *) what);
 }
 
+/* At the end of the transaction: a holder that was asked has yielded. */
 static void
 end_yield(const void *what, bool committed)
 {

@@ -115,8 +115,7 @@ look_at_locks(Run *run)
 	if (!ours && run->reason != END_LOST)
 	{
 		dlock_reason reason = dlock_lost_reason(lost);
-
-		const char *detail = dlock_lost_detail(lost);
+		const char *taken = dlock_lost_detail(lost);
 
 		error("lock \"%s\" is lost: %s%s%s", dlock_key(lost),
 			  reason == DLOCK_REASON_DEADLINE ?
@@ -124,7 +123,7 @@ look_at_locks(Run *run)
 			  reason == DLOCK_REASON_PREEMPTED ?
 			  "a higher priority has taken it" :
 			  reason == DLOCK_REASON_FORCED ? "it was taken away" :
-			  "it has expired or was released", detail[0] != '\0' ? " " : "", detail);
+			  "it has expired or was released", taken[0] != '\0' ? " " : "", taken);
 		ask_to_end(run, END_LOST, SIGTERM,
 				   dlock_min(now + run->grace, run->deadline));
 	}

@@ -98,7 +98,7 @@ is($a->ask('refresh', 'lib')->{status}, 'ok', 'dlock_refresh()');
 is($a->ask('release', 'lib')->{status}, 'ok', 'dlock_release()');
 is($b->answer->{status}, 'ok', 'who waits gets it');
 
-# the extension, which a role without privileges may create, needs no name
+# the extension needs no name, and no superuser
 $node->safe_psql('postgres', 'CREATE SCHEMA locks; CREATE EXTENSION dlock_portable SCHEMA locks', extra_params => [ '-U', 'app' ]);
 dlock_is([ 'exec', 'job', '-d', 'postgres', '--', 'echo', 'ran' ], 0, qr/^ran$/, qr/^$/, 'the extension is found');
 
