@@ -99,7 +99,7 @@ is($a->ask('release', 'lib')->{status}, 'ok', 'dlock_release()');
 is($b->answer->{status}, 'ok', 'who waits gets it');
 
 # the extension needs no name, and no superuser
-$node->safe_psql('postgres', 'CREATE EXTENSION dlock_portable');
+$node->safe_psql('postgres', 'CREATE SCHEMA locks; CREATE EXTENSION dlock_portable SCHEMA locks', extra_params => [ '-U', 'app' ]);
 dlock_is([ 'exec', 'job', '-d', 'postgres', '--', 'echo', 'ran' ], 0, qr/^ran$/, qr/^$/, 'the extension is found');
 
 is(sql(q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock of PostgreSQL is left');
