@@ -185,8 +185,8 @@ typedef struct dlock_open_options
 	int			max_connections;
 
 	/*
-	 * The schema of the functions, if the portable edition was installed there
-	 * without an extension.  NULL: that of the extension.
+	 * The schema of the functions, if the portable edition was installed
+	 * there without an extension.  NULL: that of the extension.
 	 */
 	const char *schema;
 } dlock_open_options;

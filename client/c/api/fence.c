@@ -55,19 +55,14 @@ find_schema(PGconn *conn, const DlockConninfo *conninfo, char *schema, size_t si
 dlock_status
 dlock_fence_connection(struct pg_conn *conn, const dlock_lock *lock, dlock_error *err)
 {
-	char		schema[160];
 	char	   *fence;
 	const char *params[1];
 	PGresult   *result;
-	dlock_status status;
+	dlock_status status = DLOCK_OK;
 
 	dlock_error_clear(err);
 	if (conn == NULL)
 		return dlock_fail(err, DLOCK_INVALID, "connection must not be null");
-	/* a server without dlock would accept the setting, and do nothing */
-	status = lock != NULL ? find_schema(conn, schema, sizeof(schema), err) : DLOCK_OK;
-	if (status != DLOCK_OK)
-		return status;
 	fence = calloc(1, lock != NULL ? strlen(lock->key) + 24 : 1);
 	if (fence == NULL)
 		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
@@ -77,6 +72,8 @@ dlock_fence_connection(struct pg_conn *conn, const dlock_lock *lock, dlock_error
 	result = PQexecParams(conn, dlock_sql_fence_connection, 1, NULL, params, NULL, NULL, 0);
 	if (PQresultStatus(result) != PGRES_TUPLES_OK)
 		status = refused(conn, result, err);
+	else if (PQntuples(result) == 0 && lock != NULL)
+		status = dlock_fail(err, DLOCK_NOT_READY, "the server has no setting \"dlock.fence\"");
 	PQclear(result);
 	free(fence);
 	return status;

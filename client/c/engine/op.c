@@ -725,7 +725,11 @@ failed(dlock_op *op)
 	if (op->stage == DLOCK_STAGE_ENQUEUE && strcmp(request->error.sqlstate, "53400") == 0 &&
 		dlock_now() < op->wait_until)
 		begin_later(op);
-	/* the connection that was made for it has found the portable edition: a try says what is wrong */
+
+	/*
+	 * the connection that was made for it has found the portable edition: a
+	 * try says what is wrong
+	 */
 	else if (op->stage == DLOCK_STAGE_ENQUEUE && strcmp(request->error.sqlstate, "0A000") == 0 &&
 			 has_no_tickets(op))
 		ask_try(op);

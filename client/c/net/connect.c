@@ -290,7 +290,11 @@ looked_up(DlockConn *conn, int64_t now)
 	__atomic_store_n(&conn->conninfo->unflushed, PQgetvalue(result, 0, 7)[0] == 't', __ATOMIC_RELAXED);
 	conn->portable = PQgetvalue(result, 0, 8)[0] == 't';
 	__atomic_store_n(&conn->conninfo->portable, conn->portable, __ATOMIC_RELAXED);
-	/* null if the library is not preloaded, which the next call will report, or portable */
+
+	/*
+	 * null if the library is not preloaded, which the next call will report,
+	 * or portable
+	 */
 	conn->default_ttl = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
 	if (conn->default_ttl <= 0 || conn->default_ttl > DLOCK_MAX_AMOUNT)
 		conn->default_ttl = DLOCK_DEFAULT_TTL_MS;

@@ -93,9 +93,17 @@ is($a->ask('acquire', 'lib', ttl => 600_000)->{status}, 'ok', 'granted');
 is($b->ask('acquire', 'lib', wait => 300)->{status}, 'busy', 'a wait that ends');
 $b->send('acquire', 'lib', wait => 3_600_000);
 is($a->ask('fence', 'lib', owner => $conninfo)->{status}, 'ok', 'dlock_fence()');
+is($a->ask('fence_connection', 'lib', owner => $conninfo)->{status}, 'not_ready', 'dlock_fence_connection() is not there');
 is($a->ask('refresh', 'lib')->{status}, 'ok', 'dlock_refresh()');
 is($a->ask('release', 'lib')->{status}, 'ok', 'dlock_release()');
 is($b->answer->{status}, 'ok', 'who waits gets it');
+
+my $old = $b->ask('handover', 'lib', owner => 'next');
+is($old->{status}, 'ok', 'dlock_handover()');
+is($a->ask('adopt', 'lib', version => $old->{version}, owner => 'next')->{status}, 'ok', 'to the next owner');
+is($a->ask('limit', 'rate', per => 3_600_000)->{status}, 'ok', 'dlock_limit(): a permit');
+is($a->ask('limit', 'rate', per => 3_600_000)->{status}, 'busy', 'dlock_limit(): none');
+dlock_is([ 'exec', 'rate2', '--rate=1/h', @to, '--', 'echo', 'ran' ], 0, qr/^ran$/, qr/^$/, 'dlock exec --rate');
 
 # the extension needs no name
 SKIP:
