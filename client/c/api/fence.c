@@ -55,8 +55,6 @@ find_schema(PGconn *conn, const DlockConninfo *conninfo, char *schema, size_t si
 dlock_status
 dlock_fence_connection(struct pg_conn *conn, const dlock_lock *lock, dlock_error *err)
 {
-	char		schema[160];
-	char		sql[400];
 	char	   *fence;
 	const char *params[1];
 	PGresult   *result;
@@ -65,26 +63,17 @@ dlock_fence_connection(struct pg_conn *conn, const dlock_lock *lock, dlock_error
 	dlock_error_clear(err);
 	if (conn == NULL)
 		return dlock_fail(err, DLOCK_INVALID, "connection must not be null");
-	snprintf(sql, sizeof(sql), "%s", dlock_sql_unfence_connection);
-	if (lock != NULL)
-	{
-		status = find_schema(conn, lock->handle->conninfo, schema, sizeof(schema), err);
-		if (status != DLOCK_OK)
-			return status;
-		snprintf(sql, sizeof(sql), dlock_sql_fence_connection, schema);
-	}
 	fence = calloc(1, lock != NULL ? strlen(lock->key) + 24 : 1);
 	if (fence == NULL)
 		return dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
 	if (lock != NULL)
 		sprintf(fence, "%lld:%s", (long long) lock->version, lock->key);
 	params[0] = fence;
-	result = PQexecParams(conn, sql, 1, NULL, params, NULL, NULL, 0);
+	result = PQexecParams(conn, dlock_sql_fence_connection, 1, NULL, params, NULL, NULL, 0);
 	if (PQresultStatus(result) != PGRES_TUPLES_OK)
 		status = refused(conn, result, err);
-	else if (PQntuples(result) == 0)
-		status = dlock_fail(err, DLOCK_NOT_READY, "this server has no fence for a whole connection; "
-							"call dlock_fence() in each transaction that writes");
+	else if (PQntuples(result) == 0 && lock != NULL)
+		status = dlock_fail(err, DLOCK_NOT_READY, "the server has no setting \"dlock.fence\"");
 	PQclear(result);
 	free(fence);
 	return status;

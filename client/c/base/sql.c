@@ -61,6 +61,10 @@
  * returned so that errors.c recognizes its effect, and the call is repeated.
  * transaction_timeout exists since PostgreSQL 17.
  *
+ * A statement that is given up ends with its connection, because a cancel would need
+ * another one.  But a server looks for the end of a connection only if it is told to, and
+ * some operating systems, on which the setting is an error, cannot tell.
+ *
  * The extension may be dlock_router, which passes each call on to a cluster that
  * commits it by itself.  The library does not depend on several calls taking
  * effect together, so in such a session it allows them in one transaction.  Events
@@ -98,6 +102,8 @@ const char	dlock_sql_lookup[] =
 " pg_catalog.set_config('lock_timeout', '0', false),"
 " CASE WHEN pg_catalog.current_setting('transaction_timeout', true) IS NOT NULL"
 " THEN pg_catalog.set_config('transaction_timeout', '0', false) END,"
+" CASE WHEN pg_catalog.version() OPERATOR(pg_catalog.~) '-(linux|darwin|freebsd|openbsd|netbsd)'" TEXT
+" THEN pg_catalog.set_config('client_connection_check_interval', '1s', false) END,"
 " CASE WHEN " IS_EXTENSION("dlock_router")
 " THEN pg_catalog.set_config('dlock_router.autocommit_ok', 'on', false) END) END,"
 " " IS_EXTENSION("dlock_router") ","
@@ -117,13 +123,12 @@ FROM_SCHEMA("$1", IS_EXTENSION("dlock") " OR " IS_EXTENSION("dlock_portable"));
 const char	dlock_sql_fence[] = "SELECT %s.dlock_fence(key => $1" TEXT ", version => $2" INT8 ")";
 
 /*
- * The same for a whole connection: what dlock.fence is to be.  No row if the server
- * would take the setting, as any with a dot in its name, and do nothing.
+ * The same for a whole connection: what dlock.fence is to be.  A server without the library
+ * would accept any name with a dot, but shows only those that it knows.
  */
-const char	dlock_sql_unfence_connection[] = "SELECT pg_catalog.set_config('dlock.fence', $1" TEXT ", false)";
 const char	dlock_sql_fence_connection[] =
-"SELECT pg_catalog.set_config('dlock.fence', $1" TEXT ", false) FROM %s.dlock_features() AS f"
-" WHERE 'connection_fence'" TEXT " OPERATOR(pg_catalog.=) ANY (f.features)";
+"SELECT pg_catalog.set_config('dlock.fence', $1" TEXT ", false)"
+" FROM pg_catalog.pg_settings s WHERE s.name" EQUALS "'dlock.fence'" TEXT;
 
 /* is the server there? */
 const char	dlock_sql_probe[] = "SELECT 1";

@@ -54,7 +54,6 @@ extern const char dlock_sql_lookup[];
 extern const char dlock_sql_schema[];
 extern const char dlock_sql_fence[];
 extern const char dlock_sql_fence_connection[];
-extern const char dlock_sql_unfence_connection[];
 extern const char dlock_sql_probe[];
 extern const char dlock_sql_listen[];
 extern const char dlock_sql_try[];

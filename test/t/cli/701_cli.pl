@@ -12,6 +12,7 @@ use Test::More;
 
 use DlockTest;
 use DlockCli;
+use DlockWait;
 
 my $node = new_node('cli', conf => "max_connections = 40\n");
 my $none = qr/^$/;
@@ -218,6 +219,16 @@ is(scalar @{ dlock_json('ls', 'page:*', '--json', '--sort=held') }, 2500, 'ls: i
 is_deeply([ map { $_->{key} } @{ dlock_json('ls', 'page:*', '--json', '--limit=1001') } ], [ @pages[ 0 .. 1000 ] ], 'ls: a limit');
 is_deeply([ map { $_->{key} } @{ dlock_json('ls', 'page:?5*', '--json', '--limit=2') } ], [ 'page:0500', 'page:0501' ], 'ls: a pattern in the middle');
 $node->safe_psql('postgres', q{SELECT dlock_force_release(key, '') FROM dlock_list('page:*')});
+
+# What is given up does not run on at the server.
+{
+	my $session = session($node);
+
+	ask($session, 'BEGIN; LOCK TABLE dlock.locks IN ACCESS EXCLUSIVE MODE');
+	dlock_is([ 'ls', '--timeout=1s' ], 69, $none, qr/no answer from the server/, 'ls of a table that is locked');
+	until_sql($node, q{SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'dlock%'}, 1, 'its statement ends, the other client waits on');
+	end_session($session);
+}
 
 my $row = dlock_json('ls', 'job:1', '--json')->[0];
 is_deeply(

@@ -98,6 +98,13 @@ is($a->ask('refresh', 'lib')->{status}, 'ok', 'dlock_refresh()');
 is($a->ask('release', 'lib')->{status}, 'ok', 'dlock_release()');
 is($b->answer->{status}, 'ok', 'who waits gets it');
 
+my $old = $b->ask('handover', 'lib', owner => 'next');
+is($old->{status}, 'ok', 'dlock_handover()');
+is($a->ask('adopt', 'lib', version => $old->{version}, owner => 'next')->{status}, 'ok', 'to the next owner');
+is($a->ask('limit', 'rate', per => 3_600_000)->{status}, 'ok', 'dlock_limit(): a permit');
+is($a->ask('limit', 'rate', per => 3_600_000)->{status}, 'busy', 'dlock_limit(): none');
+dlock_is([ 'exec', 'rate2', '--rate=1/h', @to, '--', 'echo', 'ran' ], 0, qr/^ran$/, qr/^$/, 'dlock exec --rate');
+
 # the extension needs no name, and no superuser
 $node->safe_psql('postgres', 'CREATE SCHEMA locks; CREATE EXTENSION dlock_portable SCHEMA locks', extra_params => [ '-U', 'app' ]);
 dlock_is([ 'exec', 'job', '-d', 'postgres', '--', 'echo', 'ran' ], 0, qr/^ran$/, qr/^$/, 'the extension is found');

@@ -144,6 +144,8 @@ sub commands
 	is((end_dlock($observer))[0], 0, 'elect --observe');
 	is($run->(0, 'force-release', 'a', '--reason=test'), 0 + $next, 'force-release');
 	is($run->(0, 'elect', 'a', '--', 'echo', 'leads'), 'leads', 'elect');
+	$run->(0, 'release', 'h', 0 + $run->(0, 'handover', 'h', 0 + $run->(0, 'acquire', 'h', '--ttl=1h'), '--to=next'));
+	is($run->(0, 'exec', 'rate', '--rate=1000/1ms', '--wait=10min', '--', 'echo', 'runs'), 'runs', 'exec --rate');
 
 	# several holders, several keys, how a grant ends, and a command within a command
 	is($run->(0, 'exec', 'k', '--slots=3', '--at-least=10ms', '--delay=10ms', '--', 'echo', 'runs'), 'runs', 'exec --slots');
@@ -199,6 +201,12 @@ sub calls
 	$call->('ok', 'release_free', 'forgotten');
 	$lock = $call->('ok', 'acquire', 'key', ttl => 600000);
 	$call->('ok', 'release_key', 'key', version => $lock->{version});
+	$call->('ok', 'acquire', 'blue', ttl => 600000);
+	$call->('ok', 'fence_connection', 'blue', owner => $conninfo =~ s/\s+$//r);
+	$lock = $call->('ok', 'handover', 'blue', owner => 'green', ttl => 600000);
+	$call->('ok', 'handover_key', 'blue', version => $lock->{version}, owner => 'red');
+	$call->('ok', 'force_release', 'blue', reason => 'test');
+	$call->('ok', 'limit', 'rate', n => 1000, per => 1, wait => 60000);
 	$call->('ok', 'all', 'x,y', ttl => 600000, slots => '-1,3');
 	$call->('ok', 'all', 'p,q', ttl => 600000, wait => 100);
 	is($call->('ok', 'infos', 'x')->{count}, 1, 'infos');
