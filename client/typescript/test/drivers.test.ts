@@ -297,6 +297,8 @@ for (const [driver, makeClient] of Object.entries(clients)) {
       await lock.release();
       await assert.rejects(conn.query(INSERT, [lock.version, 'late']), { code: 'LK001' });
       await conn.end();
+      assert.equal(await server.sql('SELECT string_agg(line, $1) FROM journal', ' '), 'ours');
+      await server.sql('TRUNCATE journal');
     });
 
     test('answers are not asked for again', async () => {
