@@ -42,7 +42,7 @@ typedef struct DlockProgress
 /*
  * A slot is given to a database by its first use and taken back when the
  * database is gone, so a backend may keep the pointer for as long as it lives.
- * Each field has one file that writes it.
+ * Each field has one file that writes it, but for the progress.
  */
 typedef struct DlockDatabase
 {
@@ -63,7 +63,7 @@ typedef struct DlockDatabase
 
 	/*
 	 * reaper.c: its transaction while it deletes, or InvalidTransactionId;
-	 * lock.c reads it
+	 * grant.c and listing.c read it
 	 */
 	pg_atomic_uint32 reaper_xid;
 

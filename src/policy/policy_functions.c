@@ -89,7 +89,7 @@ dlock_policy(PG_FUNCTION_ARGS)
 	Oid			types[] = {TEXTOID, REGROLEOID, BOOLOID, INTERVALOID, INT4OID, INT4OID,
 	INTERVALOID};
 	Datum		values[lengthof(types)];
-	char		nulls[] = "       ";
+	char		nulls[lengthof(types)] = {' ', ' '};
 
 	dlock_arguments_prevent_read_only("dlock_policy()");
 	get_name(fcinfo, values);

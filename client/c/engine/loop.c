@@ -3,9 +3,9 @@
  * loop.c
  *	  The loop of a handle, and who runs it.
  *
- * One function, pass(), does everything: it hands out answers, ends what is out of
- * time, renews, sends what is queued, and then sleeps in poll() until a connection, the
- * clock or another thread has news.
+ * work() hands out answers, ends what is out of time, sends what is queued and renews;
+ * sleep_and_step() sleeps in poll() until a connection, the clock or another thread has
+ * news.
  *
  * At most one thread runs it.  handle->running says that one does, and only that thread
  * uses the connections.  A thread that waits for its own call runs the loop if nobody
