@@ -73,6 +73,7 @@ CREATE FUNCTION faults() RETURNS SETOF text LANGUAGE sql AS $$
 	UNION ALL
 	SELECT format('version %s of %s came before %s', b.version, b.key, a.version)
 	  FROM log a JOIN log b ON a.key = b.key AND (a.kind = 'x' OR b.kind = 'x') AND a.version > b.version AND a.went < b.came
+	   AND a.came < a.went AND b.came < b.went	-- who was paused past the expiry was never in
 	UNION ALL
 	-- the order of versions is that of grants: those with a lower one that are still held count
 	SELECT format('version %s of %s is one of %s beside %s', b.version, b.key, b.places, count(DISTINCT a.version))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Callable, Optional, Protocol, TypeVar
 
 from . import _protocol as p
-from ._drivers import defaults, named, shut_down, translated
+from ._drivers import OWN, defaults, named, shut_down, translated
 
 T = TypeVar("T")
 
@@ -195,7 +195,7 @@ class _Conninfo(_Base):
 
             return await asyncpg.connect(self.conninfo, timeout=self.timeout)
         raw = await psycopg.AsyncConnection.connect(
-            self.conninfo, autocommit=True, prepare_threshold=None, **defaults(self.conninfo, self.timeout))
+            self.conninfo, autocommit=True, prepare_threshold=None, **defaults(self.conninfo, self.timeout, **OWN))
         found = await (await raw.execute("SELECT pg_catalog.pg_backend_pid()")).fetchone()
         if found == (raw.info.backend_pid,):
             raw.prepare_threshold = 5

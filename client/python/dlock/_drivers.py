@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Callable, Optional, Protocol
 
 from . import _protocol as p
@@ -70,22 +70,25 @@ def shut_down(fd: int) -> None:
         twin.shutdown(socket.SHUT_RDWR)
 
 
-def defaults(conninfo: str, timeout: float) -> dict[str, Any]:
-    """What libpq shall do unless the conninfo says otherwise: notice a dead server, skip standbys."""
+def defaults(conninfo: str, timeout: float, given: Collection[str] = (), **more: str) -> dict[str, Any]:
+    """What libpq shall do unless the conninfo says otherwise, or "given" does: notice a dead server."""
     seconds = max(int(timeout / 2), 2)
     wanted = {"connect_timeout": seconds, "keepalives_idle": seconds, "keepalives_interval": 2,
-              "keepalives_count": 3, "tcp_user_timeout": seconds * 1000,
-              "target_session_attrs": "read-write", "application_name": "dlock"}
-    given: dict[str, Any]
+              "keepalives_count": 3, "tcp_user_timeout": seconds * 1000, **more}
+    said: dict[str, Any]
     try:
         from psycopg.conninfo import conninfo_to_dict
     except ImportError:
         from psycopg2.extensions import parse_dsn
 
-        given = parse_dsn(conninfo)
+        said = parse_dsn(conninfo)
     else:
-        given = conninfo_to_dict(conninfo)
-    return {name: value for name, value in wanted.items() if name not in given}
+        said = conninfo_to_dict(conninfo)
+    return {name: value for name, value in wanted.items() if name not in said and name not in given}
+
+
+# of connections that are ours alone
+OWN = {"target_session_attrs": "read-write", "application_name": "dlock"}
 
 
 class Connection(Protocol):
@@ -286,7 +289,7 @@ class _Conninfo(_Base):
         self.mutex = threading.Lock()
 
     def _connect(self) -> Any:
-        extra = defaults(self.conninfo, self.timeout)
+        extra = defaults(self.conninfo, self.timeout, **OWN)
         try:
             import psycopg
         except ImportError:
@@ -325,13 +328,13 @@ class _Conninfo(_Base):
 def _psycopg_pool(pool: Any, timeout: float) -> Source:
     def connect() -> Any:
         conninfo = pool.conninfo() if callable(pool.conninfo) else pool.conninfo
-        kwargs = pool.kwargs() if callable(pool.kwargs) else pool.kwargs
-        return pool.connection_class.connect(conninfo, **(kwargs or {}))
+        kwargs = (pool.kwargs() if callable(pool.kwargs) else pool.kwargs) or {}
+        return pool.connection_class.connect(conninfo, **kwargs, **defaults(conninfo, timeout, kwargs))
 
     return _Base(lambda: pool.connection(timeout), connect)
 
 
-def _psycopg2_pool(pool: Any) -> Source:
+def _psycopg2_pool(pool: Any, timeout: float) -> Source:
     @contextlib.contextmanager
     def lend() -> Iterator[Any]:
         raw = pool.getconn()
@@ -345,7 +348,8 @@ def _psycopg2_pool(pool: Any) -> Source:
     def connect() -> Any:
         import psycopg2
 
-        return psycopg2.connect(*pool._args, **pool._kwargs)
+        conninfo = next(iter(pool._args), pool._kwargs.get("dsn")) or ""
+        return psycopg2.connect(*pool._args, **pool._kwargs, **defaults(conninfo, timeout, pool._kwargs))
 
     return _Base(lend, connect)
 
@@ -390,9 +394,9 @@ class _SQLAlchemy(_Base):
 class _Django(_Base):
     """The user's connection of this thread, in autocommit; a fence is an atomic block."""
 
-    def __init__(self, alias: str):
+    def __init__(self, alias: str, timeout: float):
         super().__init__(self._lend, self._connect)
-        self.alias = alias
+        self.alias, self.timeout = alias, timeout
 
     def _wrapper(self) -> Any:
         from django.db import connections
@@ -416,7 +420,8 @@ class _Django(_Base):
         from django.db import connections
 
         wrapper = connections.create_connection(self.alias)
-        return wrapper.get_new_connection(wrapper.get_connection_params())
+        params = wrapper.get_connection_params()
+        return wrapper.get_new_connection({**defaults("", self.timeout), **params})
 
     @contextlib.contextmanager
     def fenced(self, sql: str, fences: list[p.Params]) -> Iterator[Any]:
@@ -438,11 +443,11 @@ def source_of(given: Any, timeout: float) -> Source:
     if any(n.startswith("psycopg_pool.") for n in names):
         return _psycopg_pool(given, timeout)
     if "psycopg2.pool.AbstractConnectionPool" in names:
-        return _psycopg2_pool(given)
+        return _psycopg2_pool(given, timeout)
     if any(n.startswith("sqlalchemy.") and n.endswith(".Engine") for n in names):
         return _SQLAlchemy(given)
     if any(n.startswith("django.") for n in names):
-        return _Django(str(getattr(given, "alias", "default")))
+        return _Django(str(getattr(given, "alias", "default")), timeout)
     if hasattr(given, "borrow") and hasattr(given, "open"):
         return given  # type: ignore[no-any-return]
     raise p.InvalidArgument("Locks() takes a conninfo, a psycopg or psycopg2 pool, an SQLAlchemy engine "

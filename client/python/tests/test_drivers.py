@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import psycopg2.pool
 import psycopg_pool
 import pytest
@@ -14,6 +15,7 @@ from conftest import Server
 from psycopg.rows import dict_row
 
 from dlock import Busy, LockLost, Locks
+from dlock._drivers import source_of
 
 
 @contextlib.contextmanager
@@ -72,3 +74,27 @@ def test_source(server: Server, key: str, kind: str) -> None:
             server.sql("SELECT dlock_force_release(%s, 'test')", key)
             with lock.fenced():
                 raise AssertionError("not reached")
+
+
+class Refused(Exception):
+    pass
+
+
+@pytest.mark.parametrize("dsn, given, seconds", [("host=x", {}, 5), ("host=x connect_timeout=7", {}, None),
+                                                 ("host=x", {"connect_timeout": 9}, 9)])
+def test_the_keeper_does_not_connect_for_ever(dsn: str, given: dict[str, Any], seconds: Any,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pools of the user, whose kwargs may have no limit; the conninfo may."""
+    seen: list[dict[str, Any]] = []
+
+    def connect(*args: Any, **kwargs: Any) -> Any:
+        seen.append(kwargs)
+        raise Refused
+
+    monkeypatch.setattr(psycopg.Connection, "connect", connect)
+    monkeypatch.setattr(psycopg2, "connect", connect)
+    pool = psycopg_pool.ConnectionPool(dsn, min_size=0, max_size=1, open=False, kwargs=given)
+    for each in (pool, psycopg2.pool.ThreadedConnectionPool(0, 1, dsn, **given)):
+        with pytest.raises(Refused):
+            source_of(each, 10.0).open()
+    assert [kwargs.get("connect_timeout") for kwargs in seen] == [seconds, seconds]
