@@ -26,6 +26,9 @@ type Conn interface {
 	Close(broken bool)
 }
 
+// Connect makes a connection.
+type Connect func(ctx context.Context) (Conn, error)
+
 // Row has the values of one row as texts; nil is NULL.
 type Row []*string
 

@@ -25,6 +25,25 @@ func Fenced(ctx context.Context, l *dlock.Lock, body func(tx pgx.Tx) error) erro
 	})
 }
 
+// Connect makes the connection for the renewal of a sqldlock on pgx's driver for database/sql.
+func Connect(config *pgx.ConnConfig) dlock.Connect {
+	return func(ctx context.Context) (dlock.Conn, error) {
+		config := config.Copy()
+		config.OnNotification = nil // they are for Wait
+		if config.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
+			config.DefaultQueryExecMode = pgx.QueryExecModeExec // there may be a pooler
+		}
+		if config.RuntimeParams["application_name"] == "" {
+			config.RuntimeParams["application_name"] = "dlock"
+		}
+		c, err := pgx.ConnectConfig(ctx, config)
+		if err != nil {
+			return nil, err
+		}
+		return conn{c}, nil
+	}
+}
+
 type source struct{ pool *pgxpool.Pool }
 
 func (s source) Borrow(ctx context.Context) (dlock.Conn, error) {
@@ -36,25 +55,13 @@ func (s source) Borrow(ctx context.Context) (dlock.Conn, error) {
 }
 
 func (s source) Open(ctx context.Context) (dlock.Conn, error) {
-	pool := s.pool.Config()
-	config := pool.ConnConfig
-	if pool.BeforeConnect != nil { // which may set a password
-		if err := pool.BeforeConnect(ctx, config); err != nil {
+	config := s.pool.Config()
+	if config.BeforeConnect != nil { // which may set a password
+		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
 			return nil, err
 		}
 	}
-	config.OnNotification = nil // they are for Wait
-	if config.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
-		config.DefaultQueryExecMode = pgx.QueryExecModeExec // there may be a pooler
-	}
-	if config.RuntimeParams["application_name"] == "" {
-		config.RuntimeParams["application_name"] = "dlock"
-	}
-	c, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	return conn{c}, nil
+	return Connect(config.ConnConfig)(ctx)
 }
 
 func (s source) Transaction(ctx context.Context, body func(tx any, exec dlock.Exec) error) error {

@@ -15,8 +15,10 @@ import (
 
 	"dlock.example/pg-dlock"
 	"dlock.example/pg-dlock/pgxdlock"
+	"dlock.example/pg-dlock/sqldlock"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 )
 
 type command struct {
@@ -78,17 +80,24 @@ func open(c command) (answer, error) {
 				"left": e.Duration.Milliseconds(), "at": time.Now().UnixMilli()})
 		}
 	})}
-	dsn := fmt.Sprintf("host=%s port=%d dbname=%s user=%s sslmode=disable", c.Host, c.Port, c.Dbname, c.User)
+	dsn := fmt.Sprintf("host=%s port=%d dbname=%s user=%s sslmode=disable pool_max_conns=%d", c.Host, c.Port, c.Dbname, c.User, c.Pool)
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // for PgBouncer
 	if len(os.Args) > 1 && os.Args[1] == "go_sql" {
-		if err := openSQL(made, dsn, c, opts); err != nil {
-			return nil, err
+		db := stdlib.OpenDB(*config.ConnConfig)
+		db.SetMaxOpenConns(int(c.Pool))
+		made.locks = sqldlock.New(db, pgxdlock.Connect(config.ConnConfig), opts...)
+		made.end = func() { _ = db.Close() }
+		made.fenced = func(ctx context.Context, l *dlock.Lock, text string) error {
+			return sqldlock.Fenced(ctx, l, func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, text)
+				return err
+			})
 		}
 	} else {
-		config, err := pgxpool.ParseConfig(fmt.Sprintf("%s pool_max_conns=%d", dsn, c.Pool))
-		if err != nil {
-			return nil, err
-		}
-		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // for PgBouncer
 		pool, err := pgxpool.NewWithConfig(ctx, config)
 		if err != nil {
 			return nil, err
@@ -231,7 +240,3 @@ func main() {
 		}()
 	}
 }
-
-var _ = sql.ErrNoRows
-
-func openSQL(*client, string, command, []dlock.LocksOption) error { return errors.New("later") }
