@@ -35,7 +35,9 @@ func (l locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 type unlocker struct{ lock *dlock.Lock }
 
 // Unlock at the end of a scheduler, too, whose context is over.
-func (u unlocker) Unlock(ctx context.Context) error { return u.lock.Release(context.WithoutCancel(ctx)) }
+func (u unlocker) Unlock(ctx context.Context) error {
+	return u.lock.Release(context.WithoutCancel(ctx))
+}
 
 // Elector lets the scheduler that leads run all jobs: gocron.WithDistributedElector.
 type Elector struct {
