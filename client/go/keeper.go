@@ -26,6 +26,7 @@ type keeper struct {
 	ctx     context.Context // ends with ErrClosed
 	cancel  context.CancelCauseFunc
 	server  atomic.Pointer[server]
+	stale   atomic.Bool   // the server is to be asked again
 	learns  chan struct{} // is full while somebody asks what the server has
 	ended   sync.WaitGroup
 
@@ -131,7 +132,7 @@ func (k *keeper) ask(ctx context.Context, sql string, args ...any) ([]Row, time.
 	// a server that does not accept writes, or goes down, is not asked again
 	conn.Close(errors.Is(err, ErrUnreachable))
 	if errors.Is(err, ErrNotReady) {
-		k.server.Store(nil) // look for the extension again
+		k.stale.Store(true)
 	}
 	return rows, sentAt, err
 }
@@ -160,12 +161,13 @@ func (k *keeper) learn(ask asker) (pid string, err error) {
 		return "", err
 	}
 	k.server.Store(&server{schema, slices.Contains(list(features[0][2]), "tickets")})
+	k.stale.Store(false)
 	return *rows[0][0], nil
 }
 
 // know returns what the server has, and asks for it before the first statement.
 func (k *keeper) know(ctx context.Context) (*server, error) {
-	if s := k.server.Load(); s != nil {
+	if s := k.server.Load(); s != nil && !k.stale.Load() {
 		return s, nil
 	}
 	select {
@@ -174,7 +176,7 @@ func (k *keeper) know(ctx context.Context) (*server, error) {
 		return nil, context.Cause(ctx)
 	}
 	defer func() { <-k.learns }()
-	if k.server.Load() == nil {
+	if k.server.Load() == nil || k.stale.Load() {
 		_, err := k.learn(func(sql string, args ...any) ([]Row, time.Duration, error) { return k.ask(ctx, sql, args...) })
 		if err != nil {
 			return nil, err

@@ -228,7 +228,7 @@ func (s *Server) answer(sql string, args []any) ([]dlock.Row, error) {
 		var rows []dlock.Row
 		for _, g := range s.live(p[0]) {
 			if !g.cooling {
-				rows = slices.Insert(rows, 0, dlock.Row{&g.version, &g.owner, &g.value, text("held")})
+				rows = slices.Insert(rows, 0, dlock.Row{text(g.version), text(g.owner), text(g.value), text("held")})
 			}
 		}
 		return rows, nil
