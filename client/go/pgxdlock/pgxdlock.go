@@ -25,7 +25,8 @@ func Fenced(ctx context.Context, l *dlock.Lock, body func(tx pgx.Tx) error) erro
 	})
 }
 
-// Connect makes the connection for the renewal of a sqldlock on pgx's driver for database/sql.
+// Connect makes the connection for the renewal of a sqldlock on pgx's driver for database/sql. A role that a hook of
+// your pool sets belongs into config.RuntimeParams.
 func Connect(config *pgx.ConnConfig) dlock.Connect {
 	return func(ctx context.Context) (dlock.Conn, error) {
 		config := config.Copy()
@@ -61,7 +62,15 @@ func (s source) Open(ctx context.Context) (dlock.Conn, error) {
 			return nil, err
 		}
 	}
-	return Connect(config.ConnConfig)(ctx)
+	c, err := Connect(config.ConnConfig)(ctx)
+	if err != nil || config.AfterConnect == nil {
+		return c, err
+	}
+	if err := config.AfterConnect(ctx, c.(conn).Conn); err != nil { // which may set a role
+		c.Close(true)
+		return nil, err
+	}
+	return c, nil
 }
 
 func (s source) Transaction(ctx context.Context, body func(tx any, exec dlock.Exec) error) error {

@@ -202,13 +202,22 @@ func TestCancelledWait(t *testing.T) {
 	})
 }
 
-// A pool without a free connection does not keep the renewal from being sent.
+// A pool without a free connection, whose role is set by a hook, does not keep the renewal from being sent.
 func TestExhaustedPool(t *testing.T) {
 	needServer(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	config, err := pgxpool.ParseConfig("sslmode=disable pool_max_conns=1")
 	is(t, err, nil)
+	conn, err := pgx.Connect(ctx, "sslmode=disable")
+	is(t, err, nil)
+	defer func() { _ = conn.Close(context.Background()) }()
+	_, err = conn.Exec(ctx, "DROP ROLE IF EXISTS go_role; CREATE ROLE go_role")
+	is(t, err, nil)
+	config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "SET ROLE go_role")
+		return err
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	is(t, err, nil)
 	defer pool.Close()
