@@ -563,6 +563,7 @@ sub conformance
 
 	$_->stop_driver foreach @languages;
 	end_session(map { $_->{session} // () } @languages);
+	delete $shared{bouncer};    # it is stopped now, and not when perl ends, in no order
 	done_testing();
 	return;
 }
