@@ -66,14 +66,21 @@ final class Acquire extends Request {
         return new DlockException.Busy(keys.stream().collect(Collectors.joining("\", \"", "lock \"", "\"")) + " is held by another client");
     }
 
-    /** It counts as ours only if we know when the lease started.  Null: begin again. */
+    /**
+     * It counts as ours only if we know when the lease started.  Null: begin again.  A hold that was to end before the
+     * answer came has ended.
+     */
     private Grant granted(List<Long> versions, double sentAt, double lasts) throws InterruptedException {
         double since = sentAt;
         double left = lasts;
-        if (clock() - sentAt > Protocol.CONFIRM * ttl) {
+        double took = clock() - sentAt;
+        if (took > Protocol.CONFIRM * ttl && took < Protocol.seconds(options.maxHold)) {
             for (int i = 0; i < keys.size(); i++) {
                 Keeper.Answer answer = ask(Sql.REFRESH, keys.get(i), versions.get(i), owner, null, null, null);
                 if (answer.one() == null) {
+                    if (clock() >= Math.max(waitUntil, began + core.timeout)) {
+                        throw new DlockException.Unreachable("the server takes longer to answer than the TTL", null);
+                    }
                     return null;
                 }
                 since = i == 0 ? answer.sentAt() : since;

@@ -214,9 +214,10 @@ final class Core {
 
     // The keeper
 
-    synchronized boolean needsConnection(double now) {
-        return !waits.isEmpty() || !abandoned.isEmpty()
-                || holds.stream().anyMatch(hold -> now >= hold.since + Protocol.SHORT);
+    /** From when on the keeper needs a connection. */
+    synchronized double needsAt() {
+        return !waits.isEmpty() || !abandoned.isEmpty() ? 0
+                : holds.stream().mapToDouble(hold -> hold.since + Protocol.SHORT).min().orElse(NEVER);
     }
 
     synchronized boolean isIdle() {

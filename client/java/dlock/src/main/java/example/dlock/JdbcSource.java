@@ -10,6 +10,7 @@ import java.sql.Statement;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
+import java.util.regex.Pattern;
 import javax.sql.DataSource;
 import org.postgresql.PGConnection;
 import org.postgresql.PGNotification;
@@ -19,6 +20,10 @@ import org.postgresql.core.TransactionState;
 /** Connections of a DataSource. */
 final class JdbcSource implements Source {
     private static final boolean HAS_PGJDBC = hasPgjdbc();
+
+    /** What the URL of pgjdbc's own DataSource says where the program has said nothing. */
+    private static final Pattern NOT_CHOSEN = Pattern.compile("&(connectTimeout=10|loginTimeout=0|tcpKeepAlive=false|targetServerType=any"
+            + "|ApplicationName=PostgreSQL\\+JDBC\\+Driver)(?=&|$)");
 
     private final DataSource pool;
     private final DataSource direct;
@@ -93,7 +98,7 @@ final class JdbcSource implements Source {
         if (property("Password") instanceof String password) {
             properties.put("password", password);
         }
-        return DriverManager.getConnection(url, properties);
+        return DriverManager.getConnection(NOT_CHOSEN.matcher(url).replaceAll(""), properties);
     }
 
     /** The first property of the pool that has a getter of that name and a value. */

@@ -51,7 +51,8 @@ final class Keeper implements Runnable {
     private boolean stopping;
     private volatile boolean rung;
     private volatile boolean rests; // the keeper waits for the first lock that is not short
-    private Source.Session own;
+    private Source.Session own; // of the keeper, as what follows
+    private volatile double retryAt;
 
     Keeper(Core core, Source source) {
         this.core = core;
@@ -82,7 +83,10 @@ final class Keeper implements Runnable {
         }
     }
 
-    /** The watch sleeps a second at most, so only what is sooner wakes it. */
+    /**
+     * The watch sleeps a second at most, so only what is sooner wakes it: a lock that is released soon wakes neither the
+     * watch nor the keeper.
+     */
     private void lookAt(double at) {
         mutex.lock();
         try {
@@ -182,10 +186,10 @@ final class Keeper implements Runnable {
             double now = clock();
             double at = core.expire(now);
             core.deliver();
-            if (rests && !core.isIdle()) {
-                // a lock that is released soon needs no keeper, and does not even wake the watch
-                at = Math.min(at, Math.max(core.nextAt(), now + 0.02));
-                if (core.needsConnection(now)) {
+            if (rests) {
+                double needed = Math.max(core.needsAt(), retryAt);
+                at = Math.min(at, Math.max(needed, now + 0.02));
+                if (now >= needed) {
                     ring();
                 }
             }
@@ -221,16 +225,14 @@ final class Keeper implements Runnable {
     private void keep() {
         boolean listens = false;
         double pause = Protocol.BACKOFF_FIRST;
-        double retryAt = 0;
         double busyAt = 0;
         while (!core.closed) {
             try {
                 double now = clock();
-                boolean needed = core.needsConnection(now);
-                if (own == null && needed && now >= retryAt) {
+                if (own == null && now >= Math.max(core.needsAt(), retryAt)) {
                     own = source.open();
                     int pid = core.learn(sql -> ask(own, core.timeout, sql).rows());
-                    listens = core.hasTickets && pid == own.pid(); // there is no pooler in between
+                    listens = pid == own.pid(); // there is no pooler in between
                     if (listens) {
                         own.listen();
                     }
@@ -248,7 +250,7 @@ final class Keeper implements Runnable {
                     double until = Math.min(core.nextAt(), busyAt == now ? NEVER : busyAt + Protocol.IDLE);
                     rest(listens, Math.min(until - clock(), Protocol.IDLE));
                 } else {
-                    rest(false, needed ? retryAt - clock() : NEVER);
+                    rest(false, NEVER);
                 }
             } catch (InterruptedException | RuntimeException e) {
                 boolean ours = e instanceof DlockException;
@@ -288,9 +290,9 @@ final class Keeper implements Runnable {
 
     /** Until something is heard, somebody rings, or the time is over. */
     private void rest(boolean listens, double seconds) throws InterruptedException {
-        double until = clock() + seconds;
-        restsUntil = seconds == NEVER ? 0 : until;
-        rests = seconds == NEVER;
+        rests = seconds == NEVER; // first, so that the watch looks after locks that are added from now on
+        double until = rests ? Math.max(core.needsAt(), retryAt) : clock() + seconds;
+        restsUntil = rests ? 0 : until;
         if (listens) {
             for (boolean heard = false; !heard && !rung && !core.closed && clock() < until; ) {
                 List<String> payloads = own.hear((int) (1000 * Math.min(until - clock(), Protocol.SLICE)));
@@ -301,7 +303,7 @@ final class Keeper implements Runnable {
             mutex.lock();
             try {
                 if (!rung && !stopping) {
-                    keeperWakes.awaitNanos((long) Math.min(seconds * 1e9, Long.MAX_VALUE));
+                    keeperWakes.awaitNanos((long) Math.min((until - clock()) * 1e9, Long.MAX_VALUE));
                 }
             } finally {
                 mutex.unlock();

@@ -3,6 +3,7 @@ package example.dlock;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 import java.util.function.Consumer;
@@ -26,6 +27,7 @@ public class LockView implements Lock {
     private final String key;
     private final Consumer<Options> options;
     private final ThreadLocal<Mine> mine = new ThreadLocal<>();
+    private final AtomicInteger users = new AtomicInteger(); // threads that hold it or ask for it
     private LockView other; // of the same key, with which a thread would lock itself out
 
     /**
@@ -61,11 +63,16 @@ public class LockView implements Lock {
             throw new InterruptedException();
         }
         Options wanted = Locks.options(new Options(), options.andThen(o -> o.wait(wait).ttl(ttl == null ? o.ttl : ttl)));
+        users.incrementAndGet();
         try {
             mine.set(new Mine(locks.acquire(List.of(key), wanted, interruptible)));
             return true;
         } catch (DlockException.Busy e) {
             return false;
+        } finally {
+            if (mine.get() == null) {
+                users.decrementAndGet();
+            }
         }
     }
 
@@ -128,6 +135,7 @@ public class LockView implements Lock {
         Mine now = mine();
         if (--now.count == 0) {
             mine.remove();
+            users.decrementAndGet();
             now.lease.close();
         }
     }
@@ -140,6 +148,15 @@ public class LockView implements Lock {
      */
     public Lease lease() {
         return mine().lease;
+    }
+
+    /**
+     * Does a thread of this program hold it, or wait for it, through this view?
+     *
+     * @return false: this view can be forgotten
+     */
+    public final boolean isUsed() {
+        return users.get() > 0;
     }
 
     private Mine mine() {
