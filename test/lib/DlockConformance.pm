@@ -563,6 +563,7 @@ sub conformance
 
 	$_->stop_driver foreach @languages;
 	end_session(map { $_->{session} // () } @languages);
+	delete $shared{bouncer};    # the global destruction could wait for it for ever
 	done_testing();
 	return;
 }
