@@ -1,6 +1,5 @@
 package example.dlock;
 
-import static example.dlock.Protocol.NEVER;
 import static example.dlock.Protocol.clock;
 
 import java.util.List;

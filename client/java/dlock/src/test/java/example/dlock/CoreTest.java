@@ -113,7 +113,8 @@ class CoreTest {
         String page = Files.readString(Path.of("../../../docs/protocol.md"));
         Matcher block = Pattern.compile("^```\\n(hello .*?)^```", Pattern.MULTILINE | Pattern.DOTALL).matcher(page);
         assertTrue(block.find());
-        Matcher rows = Pattern.compile("^(\\w+(?: \\w+)?) +(SELECT.*?)(?=^\\w|\\z)", Pattern.MULTILINE | Pattern.DOTALL).matcher(block.group(1));
+        Pattern row = Pattern.compile("^(\\w+(?: \\w+)?) +(SELECT.*?)(?=^\\w|\\z)", Pattern.MULTILINE | Pattern.DOTALL);
+        Matcher rows = row.matcher(block.group(1));
         Map<String, String> found = new HashMap<>();
         while (rows.find()) {
             found.put(rows.group(1).toUpperCase().replace(' ', '_'), rows.group(2).replaceAll("--.*", ""));

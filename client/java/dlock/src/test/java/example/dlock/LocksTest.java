@@ -103,7 +103,8 @@ class LocksTest {
     void severalKeys() throws Exception {
         try (Lease both = locks.acquire(List.of(key + "b", key + "a"), o -> {})) {
             assertEquals(List.of(key + "b", key + "a"), List.copyOf(both.versions().keySet()));
-            assertThrows(DlockException.Busy.class, () -> other.acquire(List.of(key + "c", key + "b"), o -> o.wait(Duration.ofMillis(300))));
+            List<String> overlaps = List.of(key + "c", key + "b");
+            assertThrows(DlockException.Busy.class, () -> other.acquire(overlaps, o -> o.wait(Duration.ofMillis(300))));
             both.fenced(connection -> connection.createStatement().execute("SELECT 1"));
         }
         assertEquals(0, grants(key + "c"));
@@ -145,7 +146,8 @@ class LocksTest {
         sql("CREATE SCHEMA IF NOT EXISTS almost");
         sql("CREATE OR REPLACE FUNCTION almost.dlock_limit(key text, n int, per interval, wait interval, priority int) "
                 + "RETURNS interval LANGUAGE sql AS $$ SELECT interval '1 microsecond' $$");
-        String query = Sql.LIMIT.text.replace("@.", "almost.").replace("$1", "'key'").replace("$2", "1").replace("$3", "'1 s'").replace("$4", "0");
+        String query = Sql.LIMIT.text.replace("@.", "almost.").replace("$1", "'key'").replace("$2", "1")
+                .replace("$3", "'1 s'").replace("$4", "0");
         assertEquals(1L, sql(query));
     }
 
