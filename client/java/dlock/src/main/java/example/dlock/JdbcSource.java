@@ -158,6 +158,8 @@ final class JdbcSource implements Source {
         private final Connection raw;
         private final boolean restore; // was not in autocommit
         private final PGConnection pg; // null: this driver cannot listen, or need not
+        private int prepareThreshold;
+        private boolean listens;
 
         JdbcSession(Connection raw, boolean own) throws SQLException {
             this.raw = raw;
@@ -173,6 +175,7 @@ final class JdbcSource implements Source {
                 }
                 pg = own && HAS_PGJDBC && raw.isWrapperFor(PGConnection.class) ? raw.unwrap(PGConnection.class) : null;
                 if (pg != null) {
+                    prepareThreshold = pg.getPrepareThreshold();
                     pg.setPrepareThreshold(0); // until it is known that there is no pooler
                 }
             } catch (SQLException | RuntimeException e) {
@@ -208,7 +211,8 @@ final class JdbcSource implements Source {
         public void listen() {
             try (Statement statement = raw.createStatement()) {
                 statement.execute(Sql.LISTEN.text);
-                pg.setPrepareThreshold(5);
+                listens = true;
+                pg.setPrepareThreshold(prepareThreshold);
             } catch (SQLException e) {
                 throw translated(e);
             }
@@ -228,11 +232,28 @@ final class JdbcSource implements Source {
             }
         }
 
+        /** As the pool has lent it. */
+        private void reset() throws SQLException {
+            if (listens) {
+                raw.setNetworkTimeout(Runnable::run, 1000); // do not wait for a server that is silent
+                try (Statement statement = raw.createStatement()) {
+                    statement.execute("UNLISTEN dlock");
+                }
+                raw.setNetworkTimeout(Runnable::run, 0);
+            }
+            if (pg != null) {
+                pg.setPrepareThreshold(prepareThreshold);
+            }
+            if (restore) {
+                raw.setAutoCommit(false);
+            }
+        }
+
         @Override
         public void close() {
             try (raw) {
-                if (restore && !raw.isClosed()) {
-                    raw.setAutoCommit(false);
+                if (!raw.isClosed()) {
+                    reset();
                 }
             } catch (SQLException e) {
                 return; // it is broken, and closed

@@ -11,7 +11,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.zaxxer.hikari.HikariConfig;
 import com.zaxxer.hikari.HikariDataSource;
+import java.lang.reflect.Proxy;
 import java.sql.Connection;
+import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.Statement;
 import java.time.Duration;
@@ -26,6 +28,7 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReadWriteLock;
 import java.util.function.Consumer;
+import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.postgresql.ds.PGSimpleDataSource;
@@ -278,6 +281,27 @@ class LocksTest {
                 assertFalse(mine.getAutoCommit()); // as the pool was
                 TestServer.untilRenewed(key);
                 assertTrue(lease.isHeld());
+            }
+        }
+    }
+
+    @Test
+    void aPoolThatSaysNothingOfItselfGetsItsConnectionBack() throws Exception {
+        HikariConfig config = new HikariConfig();
+        config.setDataSource(TestServer.source());
+        config.setMaximumPoolSize(2);
+        try (HikariDataSource pool = new HikariDataSource(config)) {
+            Object silent = Proxy.newProxyInstance(getClass().getClassLoader(), new Class<?>[] {DataSource.class},
+                    (self, method, args) -> pool.getConnection());
+            try (Locks pooled = new Locks((DataSource) silent); Lease lease = pooled.acquire(key, o -> o.ttl(Duration.ofSeconds(9)))) {
+                TestServer.untilRenewed(key);
+                assertTrue(lease.isHeld());
+            }
+            try (Connection one = pool.getConnection(); Connection two = pool.getConnection()) {
+                for (Connection each : List.of(one, two)) {
+                    ResultSet listens = each.createStatement().executeQuery("SELECT pg_listening_channels()");
+                    assertFalse(listens.next());
+                }
             }
         }
     }
