@@ -96,7 +96,7 @@ class LocksTest {
     void aNewLockWakesAKeeperThatRests() throws Exception {
         Lease first = locks.acquire(key, o -> o.ttl(Duration.ofHours(1)));
         eventually(() -> (long) sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'dlock' "
-                + "AND datname = current_database() AND state = 'idle'") > 0);
+                + "AND datname = current_database() AND state = 'idle' AND query ~ 'dlock_check'") > 0);
         Lease lease = locks.acquire(key + "x", o -> o.ttl(Duration.ofSeconds(4)));
         TestServer.untilRenewed(key + "x");
         assertTrue(lease.isHeld() && first.isHeld());
