@@ -563,7 +563,7 @@ sub conformance
 
 	$_->stop_driver foreach @languages;
 	end_session(map { $_->{session} // () } @languages);
-	delete $shared{bouncer};    # it is stopped now, and not when perl ends, in no order
+	delete $shared{bouncer};    # the global destruction could wait for it for ever
 	done_testing();
 	return;
 }

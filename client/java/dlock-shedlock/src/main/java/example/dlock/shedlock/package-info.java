@@ -1,0 +1,2 @@
+/** A LockProvider of ShedLock. */
+package example.dlock.shedlock;

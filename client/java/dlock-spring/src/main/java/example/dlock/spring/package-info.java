@@ -1,0 +1,2 @@
+/** A LockRegistry of Spring Integration. */
+package example.dlock.spring;
