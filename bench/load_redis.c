@@ -82,11 +82,11 @@ static const RedisPeer peers[] = {
 		}
 	},
 	{
-		/* a rate in each window of the clock, not in any */
+		/* a rate in each window of the clock, not in any; KEYS[1] is a set */
 		REDIS_PEER("redis_counter", false, false, true),
 		{
-			[OP_ACQUIRE] = "local n = redis.call('incr', KEYS[1])"
-			" if n == 1 then redis.call('pexpire', KEYS[1], ARGV[2]) end"
+			[OP_ACQUIRE] = "local n = redis.call('incr', KEYS[2])"
+			" if n == 1 then redis.call('pexpire', KEYS[2], ARGV[2]) end"
 			" if n <= tonumber(ARGV[3]) then return 1 else return 0 end"
 		}
 	}

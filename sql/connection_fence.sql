@@ -129,6 +129,12 @@ BEGIN
 	INSERT INTO note VALUES (TG_ARGV[0]);
 	RETURN NULL;
 END $$;
+CREATE FUNCTION write_and_tell() RETURNS boolean LANGUAGE sql
+	AS $$ INSERT INTO note VALUES ('read at the end') RETURNING true $$;
+CREATE FUNCTION is_worker() RETURNS boolean LANGUAGE plpgsql PARALLEL SAFE AS $$
+BEGIN
+	RETURN (SELECT backend_type = 'parallel worker' FROM pg_stat_activity WHERE pid = pg_backend_pid());
+END $$;
 CREATE TABLE trigger_note (what text);
 CREATE CONSTRAINT TRIGGER deferred AFTER INSERT ON trigger_note DEFERRABLE INITIALLY DEFERRED
 	FOR EACH ROW EXECUTE FUNCTION write_note('by trigger');
@@ -136,8 +142,30 @@ SET dlock.fence = '17:leader';
 INSERT INTO trigger_note VALUES ('late');
 SELECT run_at_commit($$INSERT INTO note VALUES ('at commit')$$);
 SELECT run_at_commit($$SELECT dlock_acquire('at commit', '1 h')$$);
+BEGIN;
+DECLARE read_later CURSOR WITH HOLD FOR SELECT write_and_tell();
+COMMIT;
+CLOSE read_later;
 SELECT string_agg(key, ' ' ORDER BY key) FROM dlock_locks;
 SELECT count(*) FROM note;
+
+-- a parallel worker has the id of its leader, which is judged
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET min_parallel_table_scan_size = 0;
+SET parallel_leader_participation = off;
+BEGIN;
+SELECT dlock_acquire('parallel', '1 h') IS NOT NULL AS acquired;
+SELECT bool_or(is_worker()) AS parallel FROM pg_class;
+COMMIT;
+BEGIN;
+INSERT INTO note VALUES ('late');
+SELECT bool_or(is_worker()) AS parallel FROM pg_class;
+COMMIT;
+RESET parallel_setup_cost;
+RESET parallel_tuple_cost;
+RESET min_parallel_table_scan_size;
+RESET parallel_leader_participation;
 
 -- the fence that is in force at the end counts
 SELECT set_config('dlock.fence', :'v' || ':leader', false) IS NOT NULL AS fenced;
@@ -290,7 +318,7 @@ SELECT fence_rejected FROM dlock_stats;
 RESET dlock.fence;
 
 SELECT count(dlock_force_release(key, 'end of the test')) FROM dlock_locks;
-DROP FUNCTION note_as_owner, with_fence, run_at_commit;
+DROP FUNCTION note_as_owner, with_fence, run_at_commit, write_and_tell, is_worker;
 DROP PROCEDURE write_twice;
 DROP TABLE note, unlogged_note, trigger_note;
 DROP FUNCTION write_note;

@@ -13,7 +13,9 @@
  *
  * An owner of the table who deletes or changes a row takes a lock from its holder, who
  * is not told, and nothing is logged.  dlock_force_release() is for that, so it is
- * refused unless dlock.allow_direct_writes is on.  Whatever SQL does to the table, all waiters look again when it commits.
+ * refused unless dlock.allow_direct_writes is on.  A row that nobody has any more may be
+ * deleted: "dlock shard move" does that.  Whatever SQL does to the table, all waiters look
+ * again when it commits.
  *
  * pg_restore --disable-triggers disables the triggers of our tables before it
  * fills them, and enables them afterwards.  So a change of a trigger counts as a
@@ -165,6 +167,20 @@ note_row(HeapTuple tuple, bool is_there)
 		dlock_places_mark(&key);
 }
 
+/* Is it the deletion of a row that is neither held nor cooling? */
+static bool
+is_harmless(const TriggerData *data)
+{
+	DlockState	state = {0};
+	DlockPhase	phase;
+
+	if (!TRIGGER_FIRED_BY_DELETE(data->tg_event) || !dlock_shmem_is_attached())
+		return false;
+	dlock_row_state(data->tg_trigtuple, &state, false, NULL);
+	phase = dlock_rules_phase(&state, dlock_clock_now());
+	return phase == DLOCK_PHASE_FREE || phase == DLOCK_PHASE_EXPIRED;
+}
+
 Datum
 dlock_refuse_replication(PG_FUNCTION_ARGS)
 {
@@ -182,7 +198,7 @@ dlock_refuse_replication(PG_FUNCTION_ARGS)
 				 errdetail("The locks of one server mean nothing on another."),
 				 errhint("Publish the tables or the schemas that you need by name, without schema \"dlock\".")));
 
-	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event) && !dlock_allow_direct_writes)
+	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event) && !dlock_allow_direct_writes && !is_harmless(data))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"dlock.locks\" cannot be changed by SQL"),

@@ -218,7 +218,19 @@ is_deeply([ (dlock('ls', 'page:*'))[1] =~ /^(\S+)/mg ], [ 'KEY', @pages ], 'ls: 
 is(scalar @{ dlock_json('ls', 'page:*', '--json', '--sort=held') }, 2500, 'ls: in another order');
 is_deeply([ map { $_->{key} } @{ dlock_json('ls', 'page:*', '--json', '--limit=1001') } ], [ @pages[ 0 .. 1000 ] ], 'ls: a limit');
 is_deeply([ map { $_->{key} } @{ dlock_json('ls', 'page:?5*', '--json', '--limit=2') } ], [ 'page:0500', 'page:0501' ], 'ls: a pattern in the middle');
-$node->safe_psql('postgres', q{SELECT dlock_force_release(key, '') FROM dlock_list('page:*')});
+
+# It prints as it comes: while the first page fills the pipe, the last one is not read yet.
+{
+	local %ENV = (%ENV, dlock_env());
+
+	open my $list, '-|', dlock_program(), 'ls', 'page:*', '--json' or die "could not start dlock: $!";
+	sysread $list, my $first, 1000;
+	like($first, qr/"page:0001"/, 'ls: the first page');
+	$node->safe_psql('postgres', q{SELECT dlock_force_release(key, '') FROM dlock_list('page:*')});
+	my $rest = do { local $/; <$list> };
+	ok(close $list, 'ls: to the end');
+	unlike($rest, qr/"page:2500"/, 'ls: before the last one is read');
+}
 
 # What is given up does not run on at the server.
 {

@@ -116,7 +116,12 @@ foreach my $statement ('DELETE FROM dlock.locks', 'UPDATE dlock.locks SET held =
 		$statement);
 }
 is($node->safe_psql('postgres', "SELECT dlock_check('by hand', $version)"), 'held', 'the lock is still held');
-$node->safe_psql('postgres', "SELECT dlock_release('by hand', $version)");
+my $cooling = $node->safe_psql('postgres', "SELECT dlock_acquire('cooling', '1h', at_least => '1h')");
+$node->safe_psql('postgres', "SELECT dlock_release('by hand', $version), dlock_release('cooling', $cooling)");
+fails_with($node, "SET dlock.allow_direct_writes = off; DELETE FROM dlock.locks WHERE key = 'cooling'", '55000', [], 'a key that cools');
+is($node->safe_psql('postgres', "SET dlock.allow_direct_writes = off; DELETE FROM dlock.locks WHERE key = 'by hand' RETURNING key"), 'by hand',
+	'a row that nobody has any more may be deleted');
+$node->safe_psql('postgres', "SELECT dlock_force_release('cooling', 'test')");
 
 #
 # Two prompts

@@ -219,6 +219,10 @@ foreach my $query ("dlock_get('m:500000')", "dlock_list('m:5000*', NULL, 100)", 
 	cmp_ok($rows, '>', 0, "$query: $rows rows");
 	cmp_ok($best, '<', $whole / 5, sprintf '%s: %.1f ms, the whole view: %.0f ms', $query, $best, $whole);
 }
+# The whole view does not fit into memory, a page does.
+my $plan = 'EXPLAIN (ANALYZE, BUFFERS) SELECT * FROM ';
+like($now->ask_it($plan . 'dlock_locks'), qr/temp .*written/, 'the whole view needs a temporary file');
+unlike($now->ask_it($plan . qq{dlock_list('*', NULL, 1000)}), qr/temp /, 'a page needs none');
 
 close_clients($now, $a, $b, $app, $other, $stats);
 DlockWait::close_monitors();

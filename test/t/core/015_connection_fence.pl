@@ -83,7 +83,22 @@ foreach my $end ([ 'cancel', sub { $node->safe_psql('postgres', "SELECT pg_cance
 	$act->();
 	is($holder->answer, $answer, "$name: the commit then ends with " . ($answer || 'success'));
 }
-is(notes(), 'rollback', 'what was committed under the fence is there, and nothing else');
+foreach my $ending ([ 'handover', "SELECT dlock_handover('waits', \$v, 'other') IS NULL", $second ],
+	[ 'forced release', "SELECT dlock_force_release('waits', 'test') IS NULL", $rival ],
+	[ 'preemption', "SELECT dlock_acquire('waits', '1h', priority => 9) IS NULL", $rival ])
+{
+	my ($name, $sql, $who) = @$ending;
+
+	$v = take('waits');
+	is($who->ask_it('BEGIN; ' . $sql =~ s/\$v/$v/r), 'f', "$name: in an open transaction");
+	$holder->start("INSERT INTO note VALUES ('$name')");
+	until_sql($node, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $holder->{pid}", 'Lock', "$name: the commit waits");
+	$who->ask_it($name eq 'handover' ? 'ROLLBACK' : 'COMMIT');
+	is($holder->answer, $name eq 'handover' ? '' : 'ERROR LK001', "$name: for its end");
+	$rival->ask_it("SELECT dlock_release(key, version) FROM dlock_get('waits')");
+	$second->ask_it("SELECT dlock_release(key, version) FROM dlock_get('waits')");
+}
+is(notes(), 'handover rollback', 'what was committed under the fence is there, and nothing else');
 
 # The holder is killed in its transaction: its lock can be taken
 $v = take('killed');
@@ -96,7 +111,7 @@ DlockWait::close_monitors();
 $node->poll_query_until('postgres', 'SELECT true') or die 'the server does not come back';
 ($holder, $second, $rival) = map { client($node, $_) } qw(holder second rival);
 is($rival->ask_it("SELECT dlock_acquire('killed', '1h', wait => NULL) > $v"), 't', 'kill -9: the lock passes on');
-is(notes(), 'rollback', 'and the transaction has written nothing');
+is(notes(), 'handover rollback', 'and the transaction has written nothing');
 
 # From outside of the session: options of the connection, the role, the database
 $v = $rival->ask_it("SELECT dlock_acquire('a key \\', '1h')");
@@ -124,7 +139,7 @@ is($node->safe_psql('postgres', q{
 SELECT set_config('dlock.fence', dlock_acquire('leader:a', '1h') || ':leader:a', false) IS NULL;
 INSERT INTO note VALUES ('by_app');
 }, connstr => $node->connstr('postgres') . ' user=app'), 'f', 'and which writes under a fence');
-is(notes(), 'by options by_app rollback', 'what was committed under a fence is there, and nothing else');
+is(notes(), 'by options by_app handover rollback', 'what was committed under a fence is there, and nothing else');
 
 # Not judged: autovacuum and our own workers, and a backend that exits
 my $offset = -s $node->logfile;

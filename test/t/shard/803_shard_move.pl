@@ -18,7 +18,7 @@ use DlockWait;
 
 need_plproxy();
 
-my $node = new_node('node', bare => 1);
+my $node = new_node('node', bare => 1, conf => "dlock.allow_direct_writes = off\n");
 my $shard = 17;
 my ($key, $second) = keys_of($shard, 2);
 my $unmoved = key_of(18);
