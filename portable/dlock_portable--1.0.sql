@@ -525,8 +525,7 @@ END $$;
 
 -- ** What a holder does
 
--- Is it live, and the caller's?
-CREATE FUNCTION dlock.is_mine(l dlock.locks, me regrole, v bigint, o text) RETURNS boolean LANGUAGE sql AS $$
+CREATE FUNCTION dlock.is_mine(l dlock.locks, me regrole, v bigint, o text) RETURNS boolean LANGUAGE sql AS $$ -- and live
 	SELECT coalesce(dlock.is_live(l) AND l.role = me AND (v IS NULL OR l.version = v) AND (o IS NULL OR l.owner = o), false) $$;
 CREATE FUNCTION dlock.find(k text, v bigint, o text, me regrole, OUT slot bigint, OUT answer text) LANGUAGE plpgsql AS $$
 BEGIN
@@ -830,14 +829,15 @@ CREATE FUNCTION dlock_features(OUT edition text, OUT version text, OUT features 
 	SELECT 'portable', '1.0', '{acquire_all,again,at_least,delay,fence,fence_trigger,handover,limit,list,reap,shared,slots,wait}'::text[] $$;
 CREATE FUNCTION dlock_health(OUT name text, OUT status text, OUT detail text, OUT hint text) RETURNS SETOF record LANGUAGE plpgsql AS $$
 DECLARE
-	standby boolean := pg_is_in_recovery(); names text := current_setting('synchronous_standby_names');
-	sync text := current_setting('synchronous_commit');
+	standby boolean := pg_is_in_recovery(); server text := CASE WHEN NOT standby THEN dlock.server() END;
+	names text := current_setting('synchronous_standby_names'); sync text := current_setting('synchronous_commit');
 	dead bigint := (SELECT count(*) FROM dlock.locks l WHERE dlock.busy_until(l) <= clock_timestamp());
 BEGIN
 	-- the first row is the verdict
 	RETURN QUERY SELECT h.name, CASE WHEN h.ok AND (h.name <> 'edition' OR bool_and(h.ok) OVER ()) THEN 'ok' ELSE 'warning' END, h.detail, h.hint FROM (VALUES
 		('edition', true, 'portable: see the rows below for what is weaker than in extension dlock', 'If this row is a warning, so is one of those below.'),
-		('server', true, CASE WHEN standby THEN 'standby' ELSE 'primary, timeline ' || coalesce(nullif(left(dlock.server(), 8), ''), 'unknown') END, NULL),
+		('server', standby OR server <> '', CASE WHEN standby THEN 'standby' ELSE 'primary, timeline ' || coalesce(nullif(left(server, 8), ''), 'unknown') END,
+			CASE server WHEN '' THEN 'Nobody notices a failover: run SELECT dlock_advance(dlock_advance(0)) after each, before the first grant, or a version may come twice.' END),
 		('clock', true, 'the wall clock counts: a step of it, or a standby whose clock differs, shortens or lengthens every lease',
 			'Run NTP that slews, on all servers, or choose TTLs that are longer than a step can be.'),
 		('isolation', true, 'REPEATABLE READ and SERIALIZABLE transactions can only fence, and get 40001 if the grant was renewed meanwhile',
