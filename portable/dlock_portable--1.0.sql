@@ -61,8 +61,7 @@ END $$;
 -- the functions for users, which fix the search_path.
 
 -- True, or an error
-CREATE FUNCTION dlock.require(ok boolean, code text, message text, detail text DEFAULT NULL, hint text DEFAULT NULL)
-RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION dlock.require(ok boolean, code text, message text, detail text DEFAULT NULL, hint text DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
 	IF ok IS NOT FALSE THEN RETURN true;
 	ELSIF detail IS NULL AND hint IS NULL THEN RAISE EXCEPTION USING ERRCODE = code, MESSAGE = message;
@@ -296,6 +295,13 @@ CREATE FUNCTION dlock.guard(k text) RETURNS bigint LANGUAGE sql AS $$ SELECT has
 CREATE FUNCTION dlock.line(k text) RETURNS bigint LANGUAGE sql AS $$ SELECT hashtextextended(k, 4) $$;
 CREATE FUNCTION dlock.announce(k text, n integer) RETURNS boolean LANGUAGE sql AS $$ SELECT pg_try_advisory_xact_lock(hashtext(k), n) $$;
 
+-- An owner has one place.  Another transaction may be just taking it, renewing it past its TTL, or fencing it.
+CREATE FUNCTION dlock.claim(k text, r regrole, o text) RETURNS boolean LANGUAGE sql AS $$
+	SELECT dlock.announce(k, -2147483648 | hashtext(r::oid || ' ' || o))
+	   AND (SELECT count(*) FROM dlock.locks l WHERE l.key = k AND l.slot <> 0 AND l.role = r AND l.owner = o) =
+		   (SELECT count(*) FROM (SELECT FROM dlock.locks l WHERE l.key = k AND l.slot <> 0 AND l.role = r AND l.owner = o
+				FOR UPDATE SKIP LOCKED) x) $$;
+
 -- How many places other transactions are adding.  Those that have ended are
 -- visible to a snapshot that is taken after this.
 CREATE FUNCTION dlock.pending(k text) RETURNS integer LANGUAGE sql AS $$
@@ -348,8 +354,8 @@ BEGIN
 	-- places that have expired, and the one of the same owner; a fence keeps them
 	IF n.places > 0 OR n.own IS NOT NULL THEN
 		SELECT count(*) AS count, bool_or(x.busy) AS busy INTO ended
-		  FROM (SELECT dlock.busy_until(l) > clock_timestamp() AND l.slot IS DISTINCT FROM n.own AS busy
-				  FROM dlock.locks l WHERE l.key = q.key AND l.slot <> 0 FOR UPDATE SKIP LOCKED) x;
+		  FROM (SELECT dlock.busy_until(l) > clock_timestamp() AND l.slot IS DISTINCT FROM n.own AS busy FROM dlock.locks l
+			WHERE l.key = q.key AND l.slot <> 0 FOR UPDATE SKIP LOCKED) x;
 		IF ended.busy OR ended.count < n.places + (n.own IS NOT NULL)::integer THEN RAISE EXCEPTION USING ERRCODE = 'LKBSY'; END IF;
 		DELETE FROM dlock.locks l WHERE l.key = q.key AND l.slot <> 0;
 	END IF;
@@ -360,19 +366,14 @@ END $$;
 
 -- Lock places that nobody holds any more, so that they can be overwritten.
 CREATE FUNCTION dlock.lock_over(k text, n integer) RETURNS bigint[] LANGUAGE sql AS $$
-	SELECT coalesce(array_agg(x.slot), '{}')
-	  FROM (SELECT l.slot FROM dlock.locks l
-			 WHERE l.key = k AND l.slot <> 0 AND dlock.busy_until(l) <= clock_timestamp()
-			 LIMIT n FOR UPDATE SKIP LOCKED) x $$;
+	SELECT coalesce(array_agg(x.slot), '{}') FROM (SELECT l.slot FROM dlock.locks l
+		WHERE l.key = k AND l.slot <> 0 AND dlock.busy_until(l) <= clock_timestamp() LIMIT n FOR UPDATE SKIP LOCKED) x $$;
 CREATE FUNCTION dlock.take_place(q dlock.request, s dlock.state, patient boolean) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE n dlock.state; pending integer := 0; excess integer := 0; taken bigint[] := '{}'; v bigint;
 BEGIN
 	-- a grant of the head that has expired may have a fence, so it has to end
 	PERFORM dlock.lock_head(q.key, s, s.held, patient);
-	-- an owner has one place; another transaction may be just taking it
-	IF q.owner IS NOT NULL AND NOT dlock.announce(q.key, -2147483648 | hashtext(q.role::oid || ' ' || q.owner)) THEN
-		RAISE EXCEPTION USING ERRCODE = 'LKBSY';
-	END IF;
+	IF q.owner IS NOT NULL AND NOT dlock.claim(q.key, q.role, q.owner) THEN RAISE EXCEPTION USING ERRCODE = 'LKBSY'; END IF;
 	FOR look IN 1 .. CASE WHEN q.places IS NULL THEN 1 ELSE 2 END LOOP
 		IF q.places IS NOT NULL THEN pending := dlock.pending(q.key); END IF;
 		n := dlock.look(q);
@@ -414,10 +415,8 @@ BEGIN
 		locked := false;
 		until := s.until;
 		upgrades := coalesce(q.alone AND s.own <> 0, false);
-		IF s.own IS NOT NULL AND NOT q.again OR s.busy AND (s.own IS NULL OR upgrades) THEN
-			RETURN;
-		-- nobody is overtaken; the lock is not kept
-		ELSIF s.own IS NULL AND NOT first AND
+		-- nobody in line is overtaken; that lock is not kept
+		IF s.own IS NOT NULL AND NOT q.again OR s.busy AND (s.own IS NULL OR upgrades) OR s.own IS NULL AND NOT first AND
 			NOT (CASE WHEN pg_try_advisory_lock_shared(line) THEN pg_advisory_unlock_shared(line) ELSE false END) THEN
 			RETURN;
 		END IF;
@@ -454,18 +453,19 @@ END $$;
 CREATE FUNCTION dlock.wait(q dlock.request, upgrades boolean, deadline timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	t record; lock_timeout text := current_setting('lock_timeout'); lock_deadline timestamptz := dlock.lock_deadline(); patient boolean := false;
-	span interval := '5 ms';
+	first boolean := false; span interval := '5 ms';
 BEGIN
-	PERFORM dlock.set_lock_timeout(least(deadline, lock_deadline));
-	IF NOT upgrades THEN
-		PERFORM pg_advisory_xact_lock(dlock.line(q.key));
-	ELSIF NOT dlock.announce(q.key, -1) THEN
-		PERFORM dlock.require(false, '40P01', 'deadlock detected',
+	PERFORM dlock.require(NOT upgrades OR dlock.announce(q.key, -1), '40P01', 'deadlock detected',
 			format('Another holder of lock "%s" also waits to be the only one.', q.key));
-	END IF;
 	LOOP
-		t := dlock.try(q, true, patient);
+		-- an upgrade does not stand in line, as long as the owner has its place
+		IF NOT (upgrades OR first) THEN
+			PERFORM dlock.set_lock_timeout(least(deadline, lock_deadline)), pg_advisory_xact_lock(dlock.line(q.key));
+			first := true;
+		END IF;
+		t := dlock.try(q, first, patient);
 		EXIT WHEN t.version IS NOT NULL;
+		upgrades := upgrades AND t.upgrades;
 		IF t.locked AND NOT patient THEN
 			patient := true;
 			PERFORM dlock.set_lock_timeout(least(deadline, lock_deadline));
@@ -525,8 +525,7 @@ END $$;
 
 -- ** What a holder does
 
--- Is it live, and the caller's?
-CREATE FUNCTION dlock.is_mine(l dlock.locks, me regrole, v bigint, o text) RETURNS boolean LANGUAGE sql AS $$
+CREATE FUNCTION dlock.is_mine(l dlock.locks, me regrole, v bigint, o text) RETURNS boolean LANGUAGE sql AS $$ -- and live
 	SELECT coalesce(dlock.is_live(l) AND l.role = me AND (v IS NULL OR l.version = v) AND (o IS NULL OR l.owner = o), false) $$;
 CREATE FUNCTION dlock.find(k text, v bigint, o text, me regrole, OUT slot bigint, OUT answer text) LANGUAGE plpgsql AS $$
 BEGIN
@@ -557,7 +556,7 @@ DECLARE f record := dlock.find_locked(k, v, NULL, 'fence');
 BEGIN
 	-- the lock passes over changes since the snapshot of such a transaction; this one is 40001 then, and is not kept
 	IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
-		BEGIN PERFORM FROM dlock.locks l WHERE l.key = k AND l.slot = (f.r).slot FOR SHARE; RAISE EXCEPTION USING ERRCODE = 'LKEND';
+		BEGIN PERFORM FROM dlock.locks l WHERE l.key = k AND l.slot = coalesce((f.r).slot, l.slot) FOR SHARE SKIP LOCKED; RAISE EXCEPTION USING ERRCODE = 'LKEND';
 		EXCEPTION WHEN SQLSTATE 'LKEND' THEN NULL; END;
 	END IF;
 	PERFORM dlock.require(f.answer = 'held' AND NOT (exclusive_only AND (f.r).slot <> 0), 'LK001',
@@ -651,8 +650,7 @@ DECLARE
 	given interval := dlock.ttl(ttl); r dlock.locks := (dlock.find_locked(key, version, NULL, 'end')).r; q dlock.request;
 BEGIN
 	IF r.key IS NULL THEN RETURN NULL; END IF;
-	-- an owner has one place; another transaction may be just taking it
-	ok := r.slot = 0 OR dlock.announce(r.key, -2147483648 | hashtext(r.role::oid || ' ' || owner));
+	ok := r.slot = 0 OR dlock.claim(r.key, r.role, owner);
 	ok := dlock.require(ok AND NOT EXISTS (SELECT FROM dlock.locks l WHERE l.key = r.key AND l.slot <> r.slot AND l.role = r.role
 			AND l.owner = dlock_handover.owner AND dlock.busy_until(l) > clock_timestamp()), '55006',
 		format('lock "%s" cannot be handed over to owner "%s"', r.key, owner),
@@ -682,9 +680,12 @@ DECLARE
 	ok boolean := dlock.enter('dlock_force_release()', true) AND dlock.check_key(key)
 		AND dlock.given('reason', reason IS NOT NULL) AND dlock.fits('reason', reason, 1024);
 	me regrole := dlock.caller(); highest bigint; r dlock.locks; event jsonb;
+	-- no grant that comes while this waits for a transaction
+	versions bigint[] := ARRAY(SELECT l.version FROM dlock.locks l WHERE l.key = dlock_force_release.key
+		AND (dlock_force_release.version IS NULL OR l.version = dlock_force_release.version));
 BEGIN
 	FOR r IN SELECT l.* FROM dlock.locks l WHERE l.key = dlock_force_release.key AND dlock.busy_until(l) > clock_timestamp()
-				AND (dlock_force_release.version IS NULL OR l.version = dlock_force_release.version) ORDER BY l.slot FOR UPDATE LOOP
+				AND l.version = ANY (versions) ORDER BY l.slot FOR UPDATE LOOP
 		CONTINUE WHEN dlock.busy_until(r) <= clock_timestamp();
 		PERFORM dlock.finish(r, CASE WHEN dlock.is_live(r) THEN
 			greatest(r.acquired_at + r.at_least, CASE WHEN r.delay > '0' THEN clock_timestamp() + r.delay END) END);
@@ -828,14 +829,15 @@ CREATE FUNCTION dlock_features(OUT edition text, OUT version text, OUT features 
 	SELECT 'portable', '1.0', '{acquire_all,again,at_least,delay,fence,fence_trigger,handover,limit,list,reap,shared,slots,wait}'::text[] $$;
 CREATE FUNCTION dlock_health(OUT name text, OUT status text, OUT detail text, OUT hint text) RETURNS SETOF record LANGUAGE plpgsql AS $$
 DECLARE
-	standby boolean := pg_is_in_recovery(); names text := current_setting('synchronous_standby_names');
-	sync text := current_setting('synchronous_commit');
+	standby boolean := pg_is_in_recovery(); server text := CASE WHEN NOT standby THEN dlock.server() END;
+	names text := current_setting('synchronous_standby_names'); sync text := current_setting('synchronous_commit');
 	dead bigint := (SELECT count(*) FROM dlock.locks l WHERE dlock.busy_until(l) <= clock_timestamp());
 BEGIN
 	-- the first row is the verdict
 	RETURN QUERY SELECT h.name, CASE WHEN h.ok AND (h.name <> 'edition' OR bool_and(h.ok) OVER ()) THEN 'ok' ELSE 'warning' END, h.detail, h.hint FROM (VALUES
 		('edition', true, 'portable: see the rows below for what is weaker than in extension dlock', 'If this row is a warning, so is one of those below.'),
-		('server', true, CASE WHEN standby THEN 'standby' ELSE 'primary, timeline ' || coalesce(nullif(left(dlock.server(), 8), ''), 'unknown') END, NULL),
+		('server', standby OR server <> '', CASE WHEN standby THEN 'standby' ELSE 'primary, timeline ' || coalesce(nullif(left(server, 8), ''), 'unknown') END,
+			CASE server WHEN '' THEN 'Nobody notices a failover: run SELECT dlock_advance(dlock_advance(0)) after each, before the first grant, or a version may come twice.' END),
 		('clock', true, 'the wall clock counts: a step of it, or a standby whose clock differs, shortens or lengthens every lease',
 			'Run NTP that slews, on all servers, or choose TTLs that are longer than a step can be.'),
 		('isolation', true, 'REPEATABLE READ and SERIALIZABLE transactions can only fence, and get 40001 if the grant was renewed meanwhile',

@@ -323,11 +323,12 @@ why_no_debian() {
 }
 
 # in_debian <folder> <command...>: runs the command for that clean Debian, with
-# /proc and /dev in it.  When it ends, so does everything that it started.
+# /proc and /dev in it.  When it ends, so does everything that it started.  The folder
+# is a mount point, without which there could be no namespaces in it.
 in_debian() {
 	# shellcheck disable=SC2016	# for the shell inside
 	env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root DEBIAN_FRONTEND=noninteractive \
 		"DLOCK_WORK=$work" "${namespaces[@]}" bash -c '
-			mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec "$@"' "$@" </dev/null &
+			mount --rbind "$0" "$0" && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec "$@"' "$@" </dev/null &
 	wait "$!"
 }

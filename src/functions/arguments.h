@@ -20,7 +20,7 @@
 extern void dlock_arguments_require_primary(const char *what);
 extern void dlock_arguments_prevent_read_only(const char *what);
 
-extern void dlock_arguments_null(const char *name);
+extern void dlock_arguments_null(const char *name) __attribute__((noreturn));
 extern void dlock_arguments_check_key(const char *key, int keylen);
 extern void dlock_arguments_key(FunctionCallInfo fcinfo, DlockRequest *request);
 extern char *dlock_arguments_text(FunctionCallInfo fcinfo, int argno,

@@ -277,7 +277,7 @@ dlock_acquire_start(dlock_handle *handle, const char *key, const dlock_options *
 		status = dlock_fail(err, DLOCK_NO_MEMORY, "out of memory");
 	else
 		status = init(op, handle, DLOCK_OP_ACQUIRE, key, &options, wait_until(&options), err);
-	if (status != DLOCK_OK)
+	if (op == NULL || status != DLOCK_OK)
 	{
 		free(value);
 		free(op);
