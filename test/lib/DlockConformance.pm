@@ -531,7 +531,7 @@ sub conformance
 		'conformance',
 		bare => defined $params{extension},
 		streaming => $params{standby},
-		conf => "listen_addresses = '127.0.0.1'\nmax_connections = 200\nlog_statement = all\nlog_line_prefix = '%m [%p] %q%d '\n"
+		conf => "listen_addresses = '127.0.0.1'\nmax_worker_processes = 40\nmax_connections = 200\nlog_statement = all\nlog_line_prefix = '%m [%p] %q%d '\n"
 		  . ($params{conf} // ''));
 	$shared{node}->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE ROLE stranger LOGIN');
 	@languages = map { new_language(@$_) } drivers();

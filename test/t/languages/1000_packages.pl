@@ -13,7 +13,7 @@ use Test::More;
 use DlockConformance;
 use DlockTest;
 
-my $node = new_node('packages', conf => "listen_addresses = '127.0.0.1'\nmax_connections = 200\n");
+my $node = new_node('packages', conf => "listen_addresses = '127.0.0.1'\nmax_worker_processes = 40\nmax_connections = 200\n");
 
 $ENV{PGHOST} = '127.0.0.1';
 $ENV{PGPORT} = $node->port;

@@ -18,7 +18,7 @@ my $dir = PostgreSQL::Test::Utils::tempdir_short();
 my ($busy, $lost) = (75, 76);
 
 # JDBC has no unix sockets
-my $node = new_node('languages', conf => "listen_addresses = '127.0.0.1'\n");
+my $node = new_node('languages', conf => "listen_addresses = '127.0.0.1'\nmax_worker_processes = 40\n");
 $node->safe_psql('postgres', 'CREATE TABLE journal (version bigint, line text)');
 
 $ENV{PGHOST} = '127.0.0.1';
