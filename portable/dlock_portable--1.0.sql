@@ -460,8 +460,8 @@ BEGIN
 	LOOP
 		-- an upgrade does not stand in line, as long as the owner has its place
 		IF NOT (upgrades OR first) THEN
-			PERFORM dlock.set_lock_timeout(least(deadline, lock_deadline)), pg_advisory_xact_lock(dlock.line(q.key));
-			first := true;
+			PERFORM dlock.set_lock_timeout(least(deadline, lock_deadline));
+			PERFORM pg_advisory_xact_lock(dlock.line(q.key)); first := true;
 		END IF;
 		t := dlock.try(q, first, patient);
 		EXIT WHEN t.version IS NOT NULL;

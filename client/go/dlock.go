@@ -32,7 +32,8 @@ func Timeout(d time.Duration) LocksOption { return func(k *keeper) { k.timeout =
 // Schema of the functions, if they were installed without an extension.
 func Schema(name string) LocksOption { return func(k *keeper) { k.schema = name } }
 
-// OnEvent is told each event, for metrics. It is called by several goroutines, and should return soon.
+// OnEvent is told each event, for metrics. It is called by several goroutines, should return soon, and must not
+// use these Locks.
 func OnEvent(f func(Event)) LocksOption { return func(k *keeper) { k.onEvent = f } }
 
 // New is called by the packages of the drivers: use pgxdlock.New or sqldlock.New.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -318,4 +319,48 @@ func TestArguments(t *testing.T) {
 		_, err := locks.Acquire(background(t), "key", opt)
 		is(t, err, dlock.ErrInvalid)
 	}
+}
+
+// lateServer grants for less than its answers take.
+type lateServer struct{}
+
+func (lateServer) Borrow(context.Context) (dlock.Conn, error) { return lateServer{}, nil }
+func (lateServer) Open(context.Context) (dlock.Conn, error)   { return lateServer{}, nil }
+func (lateServer) PID() uint32                                { return 0 }
+func (lateServer) Close(bool)                                 {}
+
+func (lateServer) Transaction(context.Context, func(any, dlock.Exec) error) error { return nil }
+
+func (lateServer) Wait(ctx context.Context) (string, error) {
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+func (lateServer) Query(_ context.Context, sql string, _ ...any) ([]dlock.Row, error) {
+	said := func(values ...string) []dlock.Row {
+		row := dlock.Row{}
+		for _, value := range values {
+			row = append(row, &value)
+		}
+		return []dlock.Row{row}
+	}
+	switch {
+	case strings.Contains(sql, "pg_backend_pid"):
+		return said("1", "public"), nil
+	case strings.Contains(sql, "dlock_features"):
+		return said("c", "1.0", "{tickets}"), nil
+	case strings.Contains(sql, "dlock_acquire"):
+		time.Sleep(2 * time.Millisecond)
+		return said("7"), nil
+	case strings.Contains(sql, "dlock_refresh"):
+		return []dlock.Row{{nil}}, nil
+	}
+	return said("released"), nil
+}
+
+func TestTTLShorterThanAnAnswer(t *testing.T) {
+	locks := dlock.New(lateServer{}, dlock.Timeout(50*time.Millisecond))
+	t.Cleanup(locks.Close)
+	_, err := locks.Acquire(background(t), "key", dlock.TTL(time.Millisecond))
+	is(t, err, dlock.ErrUnreachable)
 }

@@ -118,6 +118,7 @@ type acquire struct {
 	owner   string
 	inDoubt bool // it may hold the lock unheard
 	inQueue bool
+	late    time.Duration   // since when grants are over before we hear of them; 0: they are not
 	base    context.Context // of the lock's context
 }
 
@@ -176,6 +177,12 @@ func (a *acquire) granted(versions []int64, sentAt, lasts time.Duration) (*Lock,
 				return nil, err
 			}
 			if rows[0][0] == nil {
+				if a.late == 0 {
+					a.late = now()
+				}
+				if now() >= a.late+a.k.timeout {
+					return nil, fail(ErrUnreachable, "the server takes longer to answer than the TTL")
+				}
 				return nil, errAgain
 			}
 			if i == 0 {
@@ -201,6 +208,7 @@ func (a *acquire) try(sql string, args ...any) (*string, time.Duration, error) {
 	rows, sentAt, err := a.ask(sql, args...)
 	if err != nil || rows[0][0] == nil {
 		a.inDoubt = a.unanswered // the holder may be our own first try
+		a.late = 0
 		return nil, 0, err
 	}
 	return rows[0][0], sentAt, nil

@@ -83,6 +83,13 @@ func needServer(t testing.TB) {
 	}
 }
 
+// clean releases one key after the other: a renewal of several could be in the way of a statement for all.
+func clean(t *testing.T, ctx context.Context, conn *pgx.Conn) {
+	_, err := conn.Exec(ctx, `DO $$ DECLARE k text; BEGIN
+		FOR k IN SELECT DISTINCT key FROM dlock_locks LOOP PERFORM dlock_force_release(k, 'end'); COMMIT; END LOOP; END $$`)
+	is(t, err, nil)
+}
+
 // each calls test with each of the adapters, and a connection to look at the server.
 func each(t *testing.T, test func(t *testing.T, ctx context.Context, c client, sql func(text string, args ...any) any)) {
 	needServer(t)
@@ -100,7 +107,7 @@ func each(t *testing.T, test func(t *testing.T, ctx context.Context, c client, s
 				}
 				return value
 			})
-			is(t, conn.QueryRow(ctx, "SELECT count(dlock_force_release(key, 'end')) FROM dlock_locks").Scan(new(int)), nil)
+			clean(t, ctx, conn)
 		})
 	}
 }
@@ -245,6 +252,46 @@ func TestExhaustedPool(t *testing.T) {
 }
 
 // Beside bare SQL with the same driver.
+func TestHostileSearchPath(t *testing.T) {
+	needServer(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, "sslmode=disable")
+	is(t, err, nil)
+	defer func() { _ = conn.Close(context.Background()) }()
+	_, err = conn.Exec(ctx, `CREATE SCHEMA go_hostile;
+		CREATE FUNCTION go_hostile.boom(timestamptz, timestamptz) RETURNS interval LANGUAGE plpgsql AS $$ BEGIN RAISE 'reached'; END $$;
+		CREATE OPERATOR go_hostile.- (LEFTARG = timestamptz, RIGHTARG = timestamptz, FUNCTION = go_hostile.boom);
+		CREATE FUNCTION go_hostile.same(text, text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'reached'; END $$;
+		CREATE OPERATOR go_hostile.= (LEFTARG = text, RIGHTARG = text, FUNCTION = go_hostile.same);
+		CREATE OPERATOR go_hostile.<> (LEFTARG = text, RIGHTARG = text, FUNCTION = go_hostile.same);
+		CREATE FUNCTION go_hostile.unnest(text[]) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'reached'; END $$`)
+	is(t, err, nil)
+	defer func() { _, _ = conn.Exec(context.Background(), "DROP SCHEMA go_hostile CASCADE") }()
+	config, err := pgxpool.ParseConfig("sslmode=disable search_path=go_hostile,pg_catalog,public")
+	is(t, err, nil)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	is(t, err, nil)
+	defer pool.Close()
+	locks := pgxdlock.New(pool)
+	defer locks.Close()
+	first, err := locks.Acquire(ctx, "hostile", dlock.TTL(3*time.Second), dlock.Cleanup(time.Hour))
+	is(t, err, nil)
+	for renewed := false; !renewed; time.Sleep(50 * time.Millisecond) {
+		is(t, conn.QueryRow(ctx, "SELECT refreshed_at > acquired_at FROM dlock_locks WHERE key = 'hostile'").Scan(&renewed), nil)
+	}
+	is(t, pgxdlock.Fenced(ctx, first, func(pgx.Tx) error { return nil }), nil)
+	waited := make(chan error)
+	go func() {
+		_, err := locks.Acquire(ctx, "hostile", dlock.Priority(1))
+		waited <- err
+	}()
+	<-first.Asked()
+	is(t, first.Release(ctx), nil)
+	is(t, <-waited, nil)
+	clean(t, ctx, conn)
+}
+
 func BenchmarkAcquire(b *testing.B) {
 	needServer(b)
 	ctx := context.Background()

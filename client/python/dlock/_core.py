@@ -608,6 +608,7 @@ class Acquire(Request):
         super().__init__(core, options.wait)
         self.keys, self.options, self.owner = keys, options, p.new_owner()
         self.in_doubt = self.in_queue = False
+        self.late_since = NEVER  # grants are over before we hear of them
 
     def run(self) -> Steps:
         done = False
@@ -636,6 +637,9 @@ class Acquire(Request):
                 answer = yield from self.ask(p.REFRESH, key, version, self.owner, None)
                 lasts = answer.rows[0][0]
                 if lasts is None:
+                    self.late_since = min(self.late_since, clock())
+                    if clock() >= self.late_since + self.core.timeout:
+                        raise Unreachable("the server takes longer to answer than the TTL")
                     return None
                 sent_at, lasts = answer.sent_at, lasts / 1000
         self.in_doubt = self.in_queue = False
@@ -656,7 +660,7 @@ class Acquire(Request):
                     if grant is not None:
                         return grant
                     continue
-                self.in_doubt = self.unanswered  # the holder may be our own first try
+                self.in_doubt, self.late_since = self.unanswered, NEVER  # the holder may be our own first try
             now = clock()
             if now >= self.wait_until:
                 raise self.busy()
@@ -756,7 +760,7 @@ class Acquire(Request):
                 if grant is not None:
                     return grant
                 continue
-            self.in_doubt = self.unanswered
+            self.in_doubt, self.late_since = self.unanswered, NEVER
             now = clock()
             if now >= self.wait_until:
                 raise self.busy()

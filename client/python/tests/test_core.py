@@ -30,6 +30,17 @@ def test_late_answer_revives_nothing() -> None:
     assert lease.state == "lost" and not core.leases
 
 
+@pytest.mark.parametrize("timeout", [0.0, 600.0])
+def test_a_ttl_shorter_than_an_answer(timeout: float) -> None:
+    """The grant is over before we hear of it.  That begins again, but not for ever."""
+    core = _core.Core(timeout, None, threading.Event)
+    steps = _core.Acquire(core, ["k"], _core.Options(ttl=1.0)).granted([7], p.clock() - 1)
+    assert next(steps).sql == p.REFRESH
+    with pytest.raises(StopIteration if timeout else p.Unreachable) as end:
+        steps.send(_core.Answer([(None,)], p.clock()))
+    assert end.value.args == () or not timeout
+
+
 def test_null_is_final() -> None:
     core, lease = make()
     core.renewed([lease], [True], [(1, None, "held", None)], p.clock())

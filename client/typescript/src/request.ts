@@ -168,6 +168,7 @@ export class Acquire extends Request {
   readonly #owner = p.newOwner();
   #inDoubt = false;
   #inQueue = false;
+  #lateSince: number | undefined; // grants are over before we hear of them
 
   constructor(
     keeper: Keeper,
@@ -213,7 +214,13 @@ export class Acquire extends Request {
       for (const [i, key] of this.keys.entries()) {
         const answer = await this.ask(p.REFRESH, key, versions[i] ?? null, this.#owner, null);
         const left = answer.rows[0]?.[0];
-        if (left == null) return undefined;
+        if (left == null) {
+          this.#lateSince ??= clock();
+          if (clock() >= this.#lateSince + this.keeper.timeout) {
+            throw new UnreachableError('the server takes longer to answer than the TTL');
+          }
+          return undefined;
+        }
         if (i === 0) ({ sentAt } = answer);
         lasts = Math.min(lasts ?? Infinity, Number(left));
       }
@@ -241,6 +248,7 @@ export class Acquire extends Request {
           continue;
         }
         this.#inDoubt = this.unanswered; // the holder may be our own first try
+        this.#lateSince = undefined;
       }
       const now = clock();
       if (now >= this.waitUntil) throw this.#busy();
@@ -347,6 +355,7 @@ export class Acquire extends Request {
         continue;
       }
       this.#inDoubt = this.unanswered;
+      this.#lateSince = undefined;
       if (clock() >= this.waitUntil) throw this.#busy();
       await this.rest(Math.min(clock() + p.jitter(pause), this.waitUntil));
     }

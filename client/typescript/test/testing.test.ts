@@ -2,9 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { AskedToYield, BusyError, DlockError, InvalidArgumentError, LostError, UnreachableError, type LockEvent } from '../src/index.js';
 import { Locks } from '../src/locks.js';
-import { HELLO, FEATURES, RENEW, TRY, type Param, type Row } from '../src/protocol.js';
+import { HELLO, FEATURES, REFRESH, RENEW, TRY, type Param, type Row } from '../src/protocol.js';
 import type { Connection } from '../src/source.js';
 import { FakeServer } from '../src/testing.js';
 
@@ -127,6 +128,17 @@ test('no answer: the same owner asks again, until the server was silent for too 
   await lock.release();
   await using silent = scripted(() => new Promise(() => undefined));
   await assert.rejects(silent.acquire('a'), UnreachableError);
+});
+
+test('a TTL shorter than an answer takes: that ends, too', async () => {
+  await using locks = scripted(async (sql) => {
+    if (sql === TRY) {
+      await sleep(5);
+      return [['7']];
+    }
+    return [[sql === REFRESH ? null : 'released']];
+  });
+  await assert.rejects(locks.acquire('a', { ttl: 1 }), UnreachableError);
 });
 
 test('an answer that is an error is not asked for again', async () => {

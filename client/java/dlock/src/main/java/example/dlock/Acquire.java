@@ -28,6 +28,7 @@ final class Acquire extends Request {
     private boolean inDoubt;
     private boolean inQueue;
     private boolean mayTry; // the wait was missed, and a try shall say why
+    private double lateSince = NEVER; // grants are over before we hear of them
 
     Acquire(Core core, Keeper keeper, boolean interruptible, List<String> keys, Options options) {
         super(core, keeper, interruptible, Protocol.seconds(options.wait));
@@ -78,7 +79,8 @@ final class Acquire extends Request {
             for (int i = 0; i < keys.size(); i++) {
                 Keeper.Answer answer = ask(Sql.REFRESH, keys.get(i), versions.get(i), owner, null, null, null);
                 if (answer.one() == null) {
-                    if (clock() >= Math.max(waitUntil, began + core.timeout)) {
+                    lateSince = Math.min(lateSince, clock());
+                    if (clock() >= lateSince + core.timeout) {
                         throw new DlockException.Unreachable("the server takes longer to answer than the TTL", null);
                     }
                     return null;
@@ -111,6 +113,7 @@ final class Acquire extends Request {
                     continue;
                 }
                 inDoubt = unanswered; // the holder may be our own first try
+                lateSince = NEVER;
             }
             double left = waitUntil - clock();
             if (left <= 0) {
@@ -230,6 +233,7 @@ final class Acquire extends Request {
                 continue;
             }
             inDoubt = unanswered;
+            lateSince = NEVER;
             double left = waitUntil - clock();
             if (left <= 0) {
                 throw busy();
